@@ -1,0 +1,1 @@
+"""Archer inside TRL and verl."""

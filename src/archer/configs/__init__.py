@@ -1,0 +1,1 @@
+"""Typed configurations. Importing this layer loads no framework."""

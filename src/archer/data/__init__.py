@@ -1,0 +1,1 @@
+"""Loading, checking, de-duplicating and filtering problems."""

@@ -1,0 +1,1 @@
+"""avg@K, pass@K and benchmark tables."""

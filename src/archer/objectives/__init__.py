@@ -1,0 +1,1 @@
+"""Pure tensor functions: roles, advantages, ratios, KL, surrogates, aggregation. Imports torch only."""

@@ -1,0 +1,1 @@
+"""The Hugging Face model and tokenizer, log-probabilities and entropies, LoRA, the reference."""

@@ -1,0 +1,1 @@
+"""Verdicts: the maths grader, the code runner, procedural tasks, custom functions."""
