@@ -62,7 +62,7 @@ def pool_positions(
                 rows = groups == group
                 found = _positions_in_rows(value[rows].reshape(1, -1), mask_BT[rows].reshape(1, -1))
                 for whole, part in zip(pooled, found, strict=True):
-                    whole[rows] = part.view(-1, mask_BT.shape[1])
+                    whole[rows] = part.view_as(mask_BT[rows])
             return Positions(*pooled)
         case _:
             assert_never(scope)

@@ -57,6 +57,9 @@ from archer.objectives.surrogates import clipped_surrogate
 from archer.objectives.terms import loss_terms, reference_kl
 from archer.types import LossTerms, TokenBatch
 
+SHARPEST = 1e-12
+"""Bounds the power of the threshold's distribution, so that the mode can be computed from it."""
+
 
 def soft_weights(batch: TokenBatch, config: ArcherSoftConfig) -> Tensor:
     """Weight of the reasoning role in [0, 1], float64 ``[B, T]``; 0 at masked positions.
@@ -77,7 +80,8 @@ def soft_weights(batch: TokenBatch, config: ArcherSoftConfig) -> Tensor:
     # where all tokens of a pool have one role there is no threshold to spread
     inner = (mean > 0) & (mean < 1)
     centre = torch.where(inner, mean, 0.5)
-    power = torch.maximum(centre, 1 - centre) / torch.minimum(centre, 1 - centre) / config.softness
+    smallest = torch.maximum(centre, 1 - centre) / torch.minimum(centre, 1 - centre)
+    power = (smallest / max(config.softness, SHARPEST)).clamp(max=1 / SHARPEST)
     area = threshold_integral(end, centre, power) - threshold_integral(start, centre, power)
     soft = (area / torch.where(batch.mask_BT, end - start, 1.0)).clamp(0.0, 1.0)
     return torch.where(batch.mask_BT, torch.where(inner, soft, reasoning.double()), 0.0)
