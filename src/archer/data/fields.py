@@ -131,3 +131,13 @@ def json_value(row: Row, field: str, value: object) -> object:
         return json.loads(value)
     except json.JSONDecodeError as error:
         raise row.error(field, "JSON", value, f"{error.msg} at character {error.pos}; fix the text") from None
+
+
+def prompt_json(prompt: str | Sequence[Message]) -> str | list[dict[str, str]]:
+    """The prompt as plain JSON types."""
+    return prompt if isinstance(prompt, str) else [dict(message) for message in prompt]
+
+
+def prompt_text(prompt: str | Sequence[Message]) -> str:
+    """The prompt as one text: the contents of its messages, one a paragraph."""
+    return prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)

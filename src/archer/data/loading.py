@@ -10,11 +10,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from archer.configs.data import DataConfig
-from archer.data.fields import answer_text, json_value, prompt_value, render, tests_value
+from archer.data.fields import (
+    answer_text,
+    json_value,
+    prompt_json,
+    prompt_text,
+    prompt_value,
+    render,
+    tests_value,
+)
 from archer.data.procedural import procedural_problems
 from archer.data.rows import Row, name_of, read_rows
 from archer.errors import DataError
-from archer.types import Message, Problem
+from archer.types import Problem
 
 logger = logging.getLogger(__name__)
 
@@ -68,18 +76,8 @@ def fingerprint(problems: Iterable[Problem]) -> str:
     digest = hashlib.sha256()
     for p in problems:
         fields = [p.id, prompt_json(p.prompt), p.answer, list(p.tests), p.domain, p.source, dict(p.meta)]
-        digest.update(json.dumps(fields, sort_keys=True, ensure_ascii=False, default=str).encode() + b"\n")
+        digest.update(json.dumps(fields, sort_keys=True, default=str).encode() + b"\n")
     return digest.hexdigest()
-
-
-def prompt_json(prompt: str | Sequence[Message]) -> str | list[dict[str, str]]:
-    """The prompt as plain JSON types."""
-    return prompt if isinstance(prompt, str) else [dict(message) for message in prompt]
-
-
-def prompt_text(prompt: str | Sequence[Message]) -> str:
-    """The prompt as one text: the contents of its messages, one a paragraph."""
-    return prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
 
 
 def shared_prompts(first: Iterable[Problem], second: Iterable[Problem]) -> list[tuple[str, str]]:
