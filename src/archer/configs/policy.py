@@ -28,7 +28,6 @@ class PolicyConfig(Config):
             attention can't be replaced; ``auto`` tries packed on a small probe and falls back with a notice.
         gradient_checkpointing: recompute activations in the backward pass.
         lora: train low-rank adapters instead of all weights.
-        system_prompt: put before each plain-text prompt where the tokenizer has a chat template.
         chat_template: ``auto`` uses the tokenizer's template where it has one; ``none`` feeds the prompt as it is.
     """
 
@@ -40,5 +39,4 @@ class PolicyConfig(Config):
     attention: Literal["auto", "packed", "padded"] = "auto"
     gradient_checkpointing: bool = False
     lora: LoraConfig | None = None
-    system_prompt: str | None = None
     chat_template: Literal["auto", "none"] = "auto"

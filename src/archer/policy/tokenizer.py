@@ -36,13 +36,7 @@ class PromptRenderer:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, config: PolicyConfig) -> None:
         self.tokenizer = tokenizer
-        self.system_prompt = config.system_prompt
         self.uses_template = config.chat_template == "auto" and tokenizer.chat_template is not None
-        if config.system_prompt is not None and not self.uses_template:
-            raise PolicyError(
-                "policy.system_prompt needs a chat template, and "
-                + ("chat_template is none" if tokenizer.chat_template else f"{config.model!r} has none")
-            )
 
     def text(self, prompt: str | Sequence[Mapping[str, str]]) -> str:
         """The prompt exactly as the model sees it.
@@ -58,8 +52,6 @@ class PromptRenderer:
                 )
             return prompt
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [dict(m) for m in prompt]
-        if self.system_prompt is not None and messages[0]["role"] != "system":
-            messages.insert(0, {"role": "system", "content": self.system_prompt})
         text: str = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         return text
 
@@ -69,6 +61,6 @@ class PromptRenderer:
         return tuple(encoded["input_ids"])
 
     def fingerprint(self) -> str:
-        """Hash of everything that shapes a prompt, stored with checkpoints and scores."""
-        parts = [str(self.tokenizer.chat_template) if self.uses_template else "plain", self.system_prompt or ""]
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+        """Hash of the template that turns a problem into a prompt, stored with checkpoints and scores."""
+        template = str(self.tokenizer.chat_template) if self.uses_template else "plain"
+        return hashlib.sha256(template.encode()).hexdigest()[:16]
