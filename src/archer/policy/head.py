@@ -41,8 +41,9 @@ class _TokenLogp(torch.autograd.Function):
         dtype = torch.promote_types(hidden_ND.dtype, torch.float32)
         logp_N = torch.empty(len(target_N), dtype=dtype, device=hidden_ND.device)
         entropy_N, logsum_N = torch.empty_like(logp_N), torch.empty_like(logp_N)
-        for rows in torch.arange(len(target_N)).split(_chunk_rows(len(weight_VD))):
-            part = slice(int(rows[0]), int(rows[-1]) + 1)
+        chunk = _chunk_rows(len(weight_VD))
+        for start in range(0, len(target_N), chunk):
+            part = slice(start, start + chunk)
             logits = float32_logits(hidden_ND[part], weight_VD, bias_V, scale)
             logsum_N[part] = logits.logsumexp(-1)
             logp_N[part] = logits.gather(-1, target_N[part, None])[:, 0] - logsum_N[part]

@@ -38,6 +38,7 @@ class Policy:
         self.device = _device(config.device)
         self.tokenizer: PreTrainedTokenizerBase = load_tokenizer(config)
         self.model = _load_model(config, self.device)
+        self._head_scale = _head_scale(self.model)
         _disable_dropout(self.model)
         if config.lora is not None:
             self.model = _with_lora(self.model, config)
@@ -117,7 +118,7 @@ class Policy:
     def logits(self, hidden_BD: Tensor, temperature: float) -> Tensor:
         """Logits ``[B, V]`` divided by the temperature, at least float32."""
         head = _head(self.model)
-        return float32_logits(hidden_BD, head.weight, head.bias, 1.0 / temperature)
+        return float32_logits(hidden_BD, head.weight, head.bias, self._head_scale / temperature)
 
     def last_hidden(self, sequences: Sequence[tuple[int, ...]]) -> Tensor:
         """Hidden state ``[B, D]`` at the end of each sequence, by the plain padded forward pass."""
@@ -133,7 +134,11 @@ class Policy:
             hidden_MD = hidden_ND.index_select(0, layout.predict_M)
         head = _head(model)
         logp_M, entropy_M = token_logp_and_entropy(
-            hidden_MD, head.weight, layout.target_M, bias_V=head.bias, temperature=temperature
+            hidden_MD,
+            head.weight,
+            layout.target_M,
+            bias_V=head.bias,
+            temperature=temperature / self._head_scale,
         )
         return layout.to_padded(logp_M), layout.to_padded(entropy_M)
 
@@ -216,6 +221,20 @@ def _load_model(config: PolicyConfig, device: torch.device) -> PreTrainedModel:
         # The weights were dequantised on loading; the leftover entry would make the saved model unloadable.
         del model.config.quantization_config
     return model.to(device)  # type: ignore[arg-type]
+
+
+def _head_scale(model: PreTrainedModel) -> float:
+    """Constant factor between the head's linear map and the model's logits (Granite, Cohere).
+
+    Raises:
+        PolicyError: the model bends its logits (soft capping), which the chunked head does not do.
+    """
+    if getattr(model.config, "final_logit_softcapping", None) is not None:
+        raise PolicyError(
+            f"{model.config.model_type} caps its logits (final_logit_softcapping); such models can't be trained here"
+        )
+    scale = getattr(model.config, "logit_scale", None) or 1.0
+    return float(scale / (getattr(model.config, "logits_scaling", None) or 1.0))
 
 
 def _disable_dropout(model: nn.Module) -> None:

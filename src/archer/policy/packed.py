@@ -204,6 +204,8 @@ def _attention(
         return sdpa_attention_forward(  # type: ignore[no-any-return]
             module, query, key, value, attention_mask, scaling=scaling, sliding_window=sliding_window, **kwargs
         )
+    if (odd := {name for name in ("softcap", "s_aux", "position_bias") if kwargs.get(name) is not None}):
+        raise ValueError(f"attention with {', '.join(sorted(odd))} is not plain softmax attention")
     layer: int = module.layer_idx  # type: ignore[assignment]
     return archer_layout.attend(layer, query, key, value, scaling, sliding_window), None
 

@@ -39,6 +39,7 @@ class Parts:
     stream: PromptStream
     held_out: Sequence[Problem]
     data_fingerprint: str
+    first_prompt: str
 
 
 class Trainer:
