@@ -1,8 +1,8 @@
 """The whole configuration of a run."""
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from archer.configs.base import Config
 from archer.configs.data import DataConfig
@@ -32,6 +32,11 @@ class RunConfig(Config):
     optimizer: OptimizerConfig = OptimizerConfig()
     train: TrainConfig = TrainConfig()
     trackers: list[Literal["tensorboard", "wandb", "trackio"]] = []
+
+    @field_validator("objective", mode="before")
+    @classmethod
+    def _method_defaults_to_archer(cls, value: Any) -> Any:
+        return {"method": "archer", **value} if isinstance(value, dict) else value
 
     @model_validator(mode="after")
     def _evaluation_has_data(self) -> "RunConfig":

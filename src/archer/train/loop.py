@@ -100,7 +100,7 @@ class Trainer:
 
     def step(self, number: int) -> dict[str, float]:
         """One step of the algorithm (paper, Algorithm 1)."""
-        clock, meter = Clock(), Meter()
+        clock, meter, before = Clock(), Meter(), self.updates
         with clock.phase("step"):
             with clock.phase("sample"), self.interrupt.allowed():
                 groups = self.collect(number, meter)
@@ -114,12 +114,13 @@ class Trainer:
         every = self.config.train.rollout_log_every
         if every and (number % every == 0 or number == 1):
             self.records.rollouts(number, groups, data, ratio_BT, self.policy.tokenizer)
-        sampled = meter.values()["tokens/sampled"]
+        values = meter.values()
         return {
-            **meter.values(),
+            **values,
             **clock.seconds,
+            "optim/updates": float(self.updates - before),
             "tokens/trained": float(data.batch.mask_BT.sum()),
-            "speed/sampled_tokens_per_second": sampled / clock.seconds["time/sample"],
+            "speed/sampled_tokens_per_second": values["tokens/sampled"] / clock.seconds["time/sample"],
         }
 
     # ------------------------------------------------------------------ rollouts and rewards

@@ -66,7 +66,7 @@ class ProgressDisplay:
         if self._live is not None:
             self._live.update(Group(self._bar, self._table()))
         else:
-            self._console.print(self._plain(int(line["step"])), highlight=False)
+            self._console.print(self._plain(int(line["step"])), highlight=False, soft_wrap=True)
 
     def _table(self) -> Table:
         table = Table.grid(padding=(0, 3))

@@ -45,7 +45,7 @@ class Meter:
             self._totals[name] = (old_total + total, old_count + count)
 
     def values(self) -> dict[str, float]:
-        """Means, sums over counts; extremes under their short names (``ratio/value_max`` is ``ratio/max``)."""
+        """Means (sums over counts); extremes under their short names (``ratio/value_max`` is ``ratio/max``)."""
         return {
             name.replace("/value_", "/"): total if name.endswith(("_max", "_min")) else total / count
             for name, (total, count) in self._totals.items()

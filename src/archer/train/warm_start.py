@@ -38,13 +38,25 @@ class WarmStartConfig(Config):
 
     data: DataConfig
     worked_share: float = 0.5
-    updates: int = 600
+    updates: int = 280
     batch: int = 128
     learning_rate: float = 3e-3
     vocabulary: int = 320
     hidden: int = 160
     layers: int = 4
     seed: int = 0
+
+
+DEMO = WarmStartConfig(
+    data=DataConfig(
+        source="procedural",
+        tasks={"chain_sum": {"min_terms": 4, "max_terms": 6, "min_digits": 1, "max_digits": 1}},
+        size=20000,
+        seed=99,
+        template="{prompt}\n",
+    )
+)
+"""The starting model of ``archer demo``."""
 
 
 def make_warm_start(
@@ -96,9 +108,9 @@ def direct_solution(answer: str) -> str:
 def _examples(problems: Sequence[Problem], config: WarmStartConfig) -> Iterator[tuple[str, str]]:
     choose = random.Random(config.seed)
     for problem in problems:
-        expression = str(problem.prompt).split(":")[1].strip(" =")
+        expression = problem.meta["entry"]["metadata"]["expression"]
         worked = choose.random() < config.worked_share
-        yield str(problem.prompt) + "\n", worked_solution(expression) if worked else direct_solution(str(problem.answer))
+        yield str(problem.prompt), worked_solution(expression) if worked else direct_solution(str(problem.answer))
 
 
 def _train_tokenizer(texts: Sequence[str], vocabulary: int) -> PreTrainedTokenizerFast:
