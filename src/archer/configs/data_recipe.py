@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from archer.configs.base import Config
 from archer.configs.data import Columns, RowsConfig
@@ -32,7 +32,14 @@ Form = Literal[
     "verl",
     "trl",
 ]
-Action = Literal["drop", "flag", "off"]
+
+
+def _off(value: object) -> object:
+    # YAML reads an unquoted off as false.
+    return "off" if value is False else value
+
+
+Action = Annotated[Literal["drop", "flag", "off"], BeforeValidator(_off)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")]
 
@@ -155,7 +162,7 @@ class DecontaminateStage(StageBase):
     benchmarks: Sequence[Name] = ()
     test: NgramTest = NgramTest(n=9, threshold=0.5, normalise=Normalisation(punctuation="drop"))
     near_threshold: Share = 0.8
-    near: Literal["report", "drop", "off"] = "report"
+    near: Annotated[Literal["report", "drop", "off"], BeforeValidator(_off)] = "report"
 
 
 class SamplerConfig(Config):

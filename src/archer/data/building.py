@@ -92,9 +92,8 @@ def _plan(recipe: DataRecipe, origins: dict[str, Any]) -> list[tuple[str, str, s
     plan = [("00-sources", "sources", "sources", key)]
     for number, (name, stage) in enumerate(recipe.stages.items(), start=1):
         if stage.enabled:
-            key = _key(
-                key, stage.model_dump(mode="json"), benchmarks if stage.kind == "decontaminate" else None
-            )
+            settings = stage.model_dump(mode="json", exclude={"cache"})
+            key = _key(key, settings, benchmarks if stage.kind == "decontaminate" else None)
             plan.append((f"{number:02d}-{name}", name, stage.kind, key))
     return plan
 
@@ -113,7 +112,10 @@ def _read(recipe: DataRecipe) -> Iterator[Outcome]:
     for source in _by_preference(recipe):
         for problem in read_source(source):
             if isinstance(problem, DataError):
-                yield Outcome(Problem(source.name, "", source=source.name), "unusable row", str(problem))
+                detail = str(problem)
+                if source.path is not None:  # the card must not differ between machines
+                    detail = detail.replace(str(source.path), source.path.name)
+                yield Outcome(Problem(source.name, "", source=source.name), "unusable row", detail)
             else:
                 yield Outcome(problem)
 

@@ -55,7 +55,9 @@ def make_card(
 def _stages(recipe: DataRecipe, reports: Iterable[StageReport]) -> Iterator[dict[str, Any]]:
     by_name = {report.name: report for report in reports}
     settings: dict[str, Any] = {"sources": {"prefer": list(recipe.prefer)}}
-    settings |= {name: stage.model_dump(mode="json") for name, stage in recipe.stages.items()}
+    settings |= {
+        name: stage.model_dump(mode="json", exclude={"cache"}) for name, stage in recipe.stages.items()
+    }
     for name, values in settings.items():
         if name not in by_name:
             yield {"name": name, "kind": values["kind"], "left_out": True, "settings": values}

@@ -27,7 +27,8 @@ _DRAWN = re.compile(r"\[asy\]|\\begin\{(?:tikzpicture|asy|array|tabular)\}")
 _INTERACTIVE = re.compile(r"\binteractive\s+(?:problem|task)\b|\bflush\b|\binteractor\b", re.IGNORECASE)
 _MANY_ANSWERS = re.compile(
     r"\b(?:if|when)\s+there\s+(?:are|is|exist)\s+(?:multiple|several|many|more\s+than\s+one)\b"
-    r"|\b(?:print|output|return|find)\s+any\b|\bany\s+(?:of\s+them|valid|one\s+of|order)\b"
+    r"|\b(?:print|output|return)\s+any\b|\b(?:any\s+of\s+them|any\s+valid|any\s+one\s+of)\b"
+    r"|\b(?:print|output|return)\b[^.]*\bin\s+any\s+order\b"
     r"|\b(?:multiple|several)\s+(?:possible\s+)?(?:answers|solutions|outputs)\b",
     re.IGNORECASE,
 )
