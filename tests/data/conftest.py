@@ -24,10 +24,10 @@ def problem_file(tmp_path):
 def run_stage(tmp_path, problem_file):
     """Runs one stage on problems and returns its outcomes."""
 
-    def run(stage, problems, make_sampler=None, benchmarks=()):
-        sources = [{"name": "s", "form": "archer", "path": "s.jsonl"}]
+    def run(stage, problems, make_sampler=None, benchmarks=None):
+        sources = {"s": {"form": "archer", "path": "s.jsonl"}}
         recipe = DataRecipe.model_validate(
-            {"name": "r", "sources": sources, "benchmarks": list(benchmarks), "stages": {}}
+            {"name": "r", "sources": sources, "benchmarks": benchmarks or {}, "stages": {}}
         )
         context = StageContext(recipe, tmp_path, tmp_path / "cache", make_sampler)
         return list(STAGES[stage.kind](problem_file(problems), stage, context))

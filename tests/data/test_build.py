@@ -43,11 +43,11 @@ def recipe_of(folder, **changes):
     return DataRecipe.model_validate(
         {
             "name": "trial",
-            "sources": [
-                {"name": "first", "form": "archer", "path": folder / "first.jsonl", "licence": "MIT"},
-                {"name": "second", "form": "gsm8k", "path": folder / "second.jsonl"},
-            ],
-            "benchmarks": [{"name": "test", "form": "archer", "path": folder / "test.jsonl"}],
+            "sources": {
+                "first": {"form": "archer", "path": folder / "first.jsonl", "licence": "MIT"},
+                "second": {"form": "gsm8k", "path": folder / "second.jsonl"},
+            },
+            "benchmarks": {"test": {"form": "archer", "path": folder / "test.jsonl"}},
             "stages": {
                 "checks": {"kind": "checks"},
                 "exact": {"kind": "exact-duplicates"},
@@ -126,8 +126,8 @@ def test_exports_hold_the_same_problems(folder):
         "source": "second",
     }
     for form, name in (("verl", "verl.parquet"), ("trl", "trl.jsonl")):
-        source = {"name": "again", "form": form, "path": folder / "out" / name}
-        again = build(recipe_of(folder, sources=[source], stages={}, exports=[]), folder / form)
+        source = {"form": form, "path": folder / "out" / name}
+        again = build(recipe_of(folder, sources={"again": source}, stages={}, exports=[]), folder / form)
         assert again["problems"] == card["problems"]
 
 
@@ -136,7 +136,7 @@ def test_code_problems_and_chats_survive_every_export(folder):
     chat = [{"role": "system", "content": "S"}, {"role": "user", "content": "P"}]
     rows = [{"prompt": "Add.", "tests": tests, "meta": {"a": [1]}}, {"prompt": chat, "answer": 1, "b": None}]
     (folder / "code.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    sources = [{"name": "code", "form": "archer", "path": folder / "code.jsonl"}]
+    sources = {"code": {"form": "archer", "path": folder / "code.jsonl"}}
     build(recipe_of(folder, sources=sources, stages={}), folder / "out")
     one, two = load_problems(DataConfig(path=folder / "out/problems.jsonl"))
     assert (one.domain, one.answer, list(one.tests), one.meta["a"]) == ("code", None, tests, [1])
@@ -237,11 +237,11 @@ def test_unusable_recipes_and_folders_are_refused(folder):
     with pytest.raises(DataError, match="full: expected an empty folder or an earlier build"):
         build(recipe_of(folder), folder / "full")
     assert (folder / "full/mine.txt").exists()
-    missing = [{"name": "no", "form": "archer", "path": folder / "no.jsonl"}]
-    with pytest.raises(DataError, match="source no: expected a data file"):
+    missing = {"no": {"form": "archer", "path": folder / "no.jsonl"}}
+    with pytest.raises(DataError, match="no: expected a data file"):
         build(recipe_of(folder, sources=missing), folder / "out")
     (folder / "bad.jsonl").write_text('{"prompt": "x"}\n')
-    bad = [{"name": "bad", "form": "archer", "path": folder / "bad.jsonl"}]
+    bad = {"bad": {"form": "archer", "path": folder / "bad.jsonl"}}
     with pytest.raises(DataError, match=r"trial: expected at least one problem .*sources kept 0 of 1"):
         build(recipe_of(folder, sources=bad), folder / "out")
 
@@ -249,12 +249,15 @@ def test_unusable_recipes_and_folders_are_refused(folder):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sources": []}, "at least 1 item"),
-        ({"prefer": ["x"]}, "prefer: expected names of sources .first, second., got .'x'."),
-        ({"stages": {"a": {"kind": "decontaminate", "benchmarks": ["y"]}}}, "'y'.* not among .'test'."),
+        ({"sources": {}}, "at least 1 item"),
+        ({"prefer": ["x"]}, "prefer: expected names of sources .first, second., got x"),
         (
-            {"benchmarks": [], "stages": {"a": {"kind": "decontaminate"}}},
-            "needs at least one entry under benchmarks",
+            {"stages": {"a": {"kind": "decontaminate", "benchmarks": ["y"]}}},
+            "expected names of benchmarks .test., got y",
+        ),
+        (
+            {"benchmarks": {}, "stages": {"a": {"kind": "decontaminate"}}},
+            "at least one entry under benchmarks",
         ),
         ({"stages": {"a": {"kind": "nope"}}}, "nope"),
         ({"stages": {"sources": {"kind": "checks"}}}, "this name is taken"),
@@ -270,12 +273,10 @@ def test_inconsistent_recipes_are_refused(folder, changes, message):
         recipe_of(folder, **changes)
 
 
-def test_sources_need_one_origin_and_distinct_names(folder):
-    with pytest.raises(ValidationError, match="first: expected exactly one of path and hub"):
-        recipe_of(folder, sources=[{"name": "first", "form": "archer"}])
-    same = [{"name": "first", "form": "archer", "path": "a.jsonl"}] * 2
-    with pytest.raises(ValidationError, match="sources: expected distinct names, got first twice"):
-        recipe_of(folder, sources=same)
+@pytest.mark.parametrize("origin", [{}, {"path": "a.jsonl", "hub": "a/b"}])
+def test_sources_need_one_origin(folder, origin):
+    with pytest.raises(ValidationError, match="expected exactly one of path and hub"):
+        recipe_of(folder, sources={"first": {"form": "archer", **origin}})
 
 
 def test_every_form_and_kind_of_the_config_exists():

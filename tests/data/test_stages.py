@@ -140,7 +140,7 @@ def benchmark(tmp_path):
     ]
     path = tmp_path / "bench.jsonl"
     path.write_bytes(b"".join(dumps(to_json(problem)) for problem in problems))
-    return {"name": "bench", "form": "archer", "path": str(path)}
+    return {"bench": {"form": "archer", "path": str(path)}}
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def benchmark(tmp_path):
     ],
 )
 def test_decontamination(run_stage, benchmark, prompt, reason, near):
-    (outcome,) = run_stage(DecontaminateStage(), [Problem("a", prompt, "1")], benchmarks=[benchmark])
+    (outcome,) = run_stage(DecontaminateStage(), [Problem("a", prompt, "1")], benchmarks=benchmark)
     assert outcome.reason == reason
     assert [note["kind"] for note in outcome.notes] == (["near bench"] if near else [])
     if near:
@@ -178,18 +178,18 @@ def test_near_matches_can_be_dropped_or_ignored(run_stage, benchmark):
     near = Problem(
         "a", "A train travels 360 miles in 4 hours. How far does it travel in 7 hours at that rate?", "1"
     )
-    (dropped,) = run_stage(DecontaminateStage(near="drop"), [near], benchmarks=[benchmark])
+    (dropped,) = run_stage(DecontaminateStage(near="drop"), [near], benchmarks=benchmark)
     assert (dropped.reason, dropped.detail) == ("near bench", "bench/1 with other numbers")
-    (ignored,) = run_stage(DecontaminateStage(near="off"), [near], benchmarks=[benchmark])
+    (ignored,) = run_stage(DecontaminateStage(near="off"), [near], benchmarks=benchmark)
     assert (ignored.reason, list(ignored.notes)) == ("", [])
 
 
 def test_an_unusable_benchmark_row_stops_decontamination(run_stage, tmp_path):
     path = tmp_path / "bad.jsonl"
     path.write_text('{"prompt": "p", "answer": null}\n')
-    bad = {"name": "bad", "form": "archer", "path": str(path)}
+    bad = {"bad": {"form": "archer", "path": str(path)}}
     with pytest.raises(DataError, match="line 1, field 'answer'"):
-        run_stage(DecontaminateStage(), [Problem("a", "p", "1")], benchmarks=[bad])
+        run_stage(DecontaminateStage(), [Problem("a", "p", "1")], benchmarks=bad)
 
 
 def test_standardise_wraps_programs_and_functions(run_stage):
