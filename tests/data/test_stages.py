@@ -128,6 +128,14 @@ def test_shown_tests_are_removed_before_tests_are_counted(run_stage):
     assert reason_of(run_stage(ChecksStage(shown_tests="keep"), [code(statement, STDIN[:5])])) == ""
 
 
+def test_tests_can_be_cut_to_a_number(run_stage):
+    (outcome,) = run_stage(ChecksStage(max_tests=6), [code()])
+    assert list(outcome.problem.tests) == STDIN[:6]
+    assert outcome.notes == [{"kind": "tests cut", "removed": 4, "left": 6}]
+    (whole,) = run_stage(ChecksStage(max_tests=10), [code()])
+    assert (list(whole.problem.tests), list(whole.notes)) == (STDIN, [])
+
+
 @pytest.fixture
 def benchmark(tmp_path):
     problems = [

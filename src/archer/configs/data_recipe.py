@@ -118,6 +118,7 @@ class ChecksStage(StageBase):
         many_answers: code problems that accept several outputs, where exact comparison is unsafe.
         shown_tests: ``remove`` takes out tests that the statement shows (paper, appendix A.1).
         min_tests: code problems with fewer tests left are dropped (paper: 5).
+        max_tests: keep the first so many of the tests left; sets put their own tests before generated ones.
     """
 
     kind: Literal["checks"] = "checks"
@@ -128,6 +129,7 @@ class ChecksStage(StageBase):
     many_answers: Action = "flag"
     shown_tests: Literal["remove", "keep"] = "remove"
     min_tests: Annotated[int, Field(ge=0)] = 5
+    max_tests: Annotated[int, Field(gt=0)] | None = None
 
 
 class ExactStage(StageBase):
