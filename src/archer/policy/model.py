@@ -76,14 +76,14 @@ class Policy:
         return self._logps(self.causal_lm, rows, temperature)
 
     @torch.no_grad()
-    def reference_logps(self, rows: Sequence[Pair], temperature: float) -> Tensor:
-        """Log-probability ``[B, T]`` of every response token under the reference (the policy as loaded)."""
+    def reference_logps(self, rows: Sequence[Pair], temperature: float) -> tuple[Tensor, Tensor]:
+        """As ``logps``, without gradient, under the reference (the policy as loaded)."""
         if self.config.lora is not None:
             with self.model.disable_adapter():  # type: ignore[operator]
-                return self._logps(self.causal_lm, rows, temperature)[0]
+                return self._logps(self.causal_lm, rows, temperature)
         if self._reference is None:
             raise PolicyError("the reference was not kept: call keep_reference() before the first update")
-        return self._logps(self._reference, rows, temperature)[0]
+        return self._logps(self._reference, rows, temperature)
 
     def keep_reference(self) -> None:
         """Remember the present weights as the reference. With LoRA nothing is copied: the adapter is switched off."""
@@ -94,6 +94,16 @@ class Policy:
         """Write the model (with LoRA: the adapter) and tokenizer in Hugging Face form."""
         self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
+
+    def load(self, folder: Path) -> None:
+        """Replace the weights (with LoRA: the adapter's) by those that ``save`` wrote."""
+        if self.config.lora is not None:
+            import peft
+
+            peft.set_peft_model_state_dict(self.model, peft.load_peft_weights(str(folder)))
+            return
+        saved = AutoModelForCausalLM.from_pretrained(folder, dtype=self.causal_lm.dtype)
+        self.causal_lm.load_state_dict(saved.state_dict())
 
     def hidden(self, model: nn.Module, ids: Tensor, positions: Tensor, layout: AttentionLayout) -> Tensor:
         """Final hidden states ``[batch, tokens, D]`` with attention replaced by ``layout``."""
