@@ -49,7 +49,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One pair of axes. Labels carry the unit. ``ticks`` fixes the x ticks where the scale is logarithmic."""
+    """One pair of axes. Labels carry the unit; ``ticks`` fixes the x ticks, ``tick_labels`` their names."""
 
     title: str
     x_label: str
@@ -60,7 +60,12 @@ class Panel:
     y_range: tuple[float, float] | None = None
     x_range: tuple[float, float] | None = None
     ticks: Sequence[float] = ()
+    tick_labels: Sequence[str] = ()
     y2_label: str = ""
+
+    def tick_names(self) -> list[str]:
+        """What stands at each of ``ticks``."""
+        return list(self.tick_labels) or [f"{tick:g}" for tick in self.ticks]
 
 
 @dataclass(frozen=True, slots=True)

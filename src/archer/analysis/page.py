@@ -90,6 +90,7 @@ def panel_data(panel: Panel) -> Data:
             "log": panel.x_log,
             "range": numbers(panel.x_range) if panel.x_range else None,
             "ticks": list(panel.ticks),
+            "tick_labels": panel.tick_names(),
         },
         "y": {
             "label": panel.y_label,

@@ -278,7 +278,17 @@ def final_panel(experiments: Sequence[Experiment]) -> Panel | None:
         high=[max(v) for v in ends],
         label=[e.label for e in experiments],
     )
-    return Panel(f"Last {name}", "Setting", "Accuracy (0 to 1)", [mark])
+    labels = [experiment.label for experiment in experiments]
+    edges = (0.5, len(ends) + 0.5)
+    return Panel(
+        f"Last {name}",
+        "Setting",
+        "Accuracy (0 to 1)",
+        [mark],
+        x_range=edges,
+        ticks=range(1, len(ends) + 1),
+        tick_labels=labels,
+    )
 
 
 def transfer_figure(experiments: Sequence[Experiment]) -> Figure | None:

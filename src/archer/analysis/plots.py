@@ -111,7 +111,7 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
     if panel.y_log:
         axes.set_yscale("log")
     if panel.ticks:
-        axes.set_xticks(list(panel.ticks), labels=[f"{tick:g}" for tick in panel.ticks], minor=False)
+        axes.set_xticks(list(panel.ticks), labels=[plain(name) for name in panel.tick_names()])
         axes.minorticks_off()
     if panel.x_range:
         axes.set_xlim(*panel.x_range)

@@ -97,8 +97,8 @@ function axisLayout(axis) {
   const line = cssColour("--line");
   const layout = { title: { text: axis.label, standoff: 8, font: { size: 11.5 } }, gridcolor: line, linecolor: line, zerolinecolor: line, automargin: true, type: axis.log ? "log" : "linear" };
   if (axis.range) layout.range = axis.log ? axis.range.map(Math.log10) : axis.range;
-  if (axis.log) Object.assign(layout, { dtick: axis.decades ? 1 : "D2", exponentformat: "power" });
-  if (axis.ticks && axis.ticks.length) Object.assign(layout, { tickvals: axis.ticks, ticktext: axis.ticks.map(String) });
+  if (axis.log) Object.assign(layout, axis.decades ? { dtick: 1, exponentformat: "power" } : { dtick: "D2", exponentformat: "none" });
+  if (axis.ticks && axis.ticks.length) Object.assign(layout, { tickvals: axis.ticks, ticktext: axis.tick_labels });
   return layout;
 }
 
