@@ -116,6 +116,7 @@ class TokenBatch:
         ref_logp_BT: log-probability under the reference policy; needed where a KL weight is above 0.
         group_B: int64 group (prompt) number of each response; needed for group scope.
         reasoning_BT: bool roles filled in by ``prepare``; True where the token is a reasoning token.
+        rank_BT: float64 entropy ranks in [0, 1] filled in by ``prepare`` for methods with graded roles.
         response_B: int64 number of each response within the whole step, stable under any split.
     """
 
@@ -128,6 +129,7 @@ class TokenBatch:
     ref_logp_BT: Tensor | None = None
     group_B: Tensor | None = None
     reasoning_BT: Tensor | None = None
+    rank_BT: Tensor | None = None
     response_B: Tensor | None = None
 
 
@@ -147,7 +149,9 @@ class LossTerms:
         parts: name to ``LossPart``; ``"policy"`` always exists. The only division happens in ``aggregate``.
         metrics: name to (sum, count) scalars, detached, which reduce over micro-batches by addition;
             names that end in ``_max`` or ``_min`` reduce by maximum or minimum of the first element.
+        responses: int64 scalar, responses in this batch with at least one trained token.
     """
 
     parts: Mapping[str, LossPart]
     metrics: Mapping[str, tuple[Tensor, Tensor]]
+    responses: Tensor
