@@ -17,7 +17,7 @@ HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window
 CONFIG: dict[str, Any] = {
     "name": "synthetic",
     "seed": 0,
-    "objective": {"method": "archer", "rho": 0.8, "eps_reasoning": 0.5, "eps_knowledge": 0.2},
+    "objective": {"method": "archer", "rho": 0.8, "eps_r": 0.5, "eps_k": 0.2},
     "train": {"steps": 40, "lr": 1e-6},
 }
 

@@ -14,6 +14,8 @@ from archer.analysis.settings import Experiment
 from archer.analysis.statistics import smooth
 
 STEP_LABEL = "Training step"
+INTERVAL = "_interval"
+"""Ending of the key that holds the half-width of a metric's 95 % interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +107,10 @@ CHARTS: Sequence[Chart] = (
     Chart(
         "clip",
         "Clipped tokens by role",
-        "Share of the role's tokens",
+        "Share of tokens (of the role)",
         [
+            Curve("clip/above", "All tokens, above", "neutral"),
+            Curve("clip/below", "All tokens, below", "neutral", dash=True),
             Curve("clip/above_reasoning", "Reasoning, above", "reasoning"),
             Curve("clip/below_reasoning", "Reasoning, below", "reasoning", dash=True),
             Curve("clip/above_knowledge", "Knowledge, above", "knowledge"),
@@ -191,6 +195,7 @@ CHARTS: Sequence[Chart] = (
         [
             Curve("time/sample", "Sample", "series0"),
             Curve("time/score", "Score", "series1"),
+            Curve("time/old", "Old policy", "neutral", dash=True),
             Curve("time/reference", "Reference", "series2"),
             Curve("time/update", "Update", "series3"),
             Curve("time/evaluate", "Evaluate", "series4", dash=True),
@@ -238,6 +243,9 @@ def curve_mark(experiment: Experiment, key: str, name: str, colour: str, *, dash
     if not steps.size:
         return None
     banded = len(experiment.runs) > 1
+    half_steps, half = series(experiment.runs[0], key + INTERVAL)
+    if not banded and np.array_equal(half_steps, steps):
+        banded, low, high = True, mean - half, mean + half
     return Mark(
         "line",
         name,
@@ -301,7 +309,14 @@ def dynamics_figure(chart: Chart, experiments: Sequence[Experiment]) -> Figure |
 def step_panel(chart: Chart, title: str, found: Sequence[Mark | None]) -> Panel:
     """A panel with the training step on the x axis."""
     marks = [mark for mark in found if mark is not None]
-    return Panel(title, STEP_LABEL, chart.y_label, marks, y_log=chart.y_log, y_range=None if chart.y_log else range_of_constant(marks))
+    return Panel(
+        title,
+        STEP_LABEL,
+        chart.y_label,
+        marks,
+        y_log=chart.y_log,
+        y_range=None if chart.y_log else range_of_constant(marks),
+    )
 
 
 def range_of_constant(marks: Sequence[Mark]) -> tuple[float, float] | None:

@@ -16,12 +16,12 @@ from archer.analysis.paper import (
     entropy_figure,
     region_figure,
     token_figure,
-    transfer_figure,
 )
 from archer.analysis.plots import FORMATS, save_figure
 from archer.analysis.records import Run
 from archer.analysis.scan import Scan, scan_run
 from archer.analysis.settings import Experiment, group_runs
+from archer.analysis.transfer import transfer_figure
 
 GradientOf = Callable[[Run], Gradient | None]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
@@ -12,20 +12,19 @@ import numpy as np
 
 from archer.analysis.charts import Figure, Mark, Numbers, Panel
 from archer.analysis.cloud import visible
-from archer.analysis.dynamics import natural
+from archer.analysis.dynamics import INTERVAL, natural, series
 from archer.analysis.figures import FigureSet
+from archer.analysis.jsonl import Row
 from archer.analysis.paper import TokenFigure
-from archer.analysis.records import Row, Run, flatten
+from archer.analysis.records import Run, flatten
 from archer.analysis.scan import Scan, Summary
-from archer.analysis.settings import read_settings
-from archer.analysis.statistics import accuracy_by_problem, bootstrap_interval
 from archer.analysis.tokens import ViewerData
 
 Data = dict[str, Any]
 
 TOKEN_LIMIT = 20_000
 """Most tokens that the page holds for Figure 1, the most frequent first."""
-PHASES = ("sample", "score", "reference", "update", "evaluate", "checkpoint")
+PHASES = ("sample", "score", "old", "reference", "update", "evaluate", "checkpoint")
 HIGH_REPETITION = 0.1
 
 
@@ -147,7 +146,6 @@ def viewer_data(run: Run, viewer: ViewerData, number: int) -> Data:
         "scales": {name: compact(value) for name, value in viewer.scales().items()},
         "rows": columns,
         "high_repetition": HIGH_REPETITION,
-        "clipping": read_settings(run).ranges is not None,
     }
 
 
@@ -167,29 +165,31 @@ def summary_columns(summary: Summary) -> list[Any]:
         compact(summary.repetition),
         compact(summary.kl_mean),
         compact(summary.kl_max),
-        compact(summary.blocked_share),
+        compact(summary.outward_share),
         summary.extracted,
         summary.reason,
     ]
 
 
+def total(run: Run, key: str) -> float:
+    """Sum of a metric over the steps that have it."""
+    return float(np.sum(series(run, key)[1]))
+
+
 def overview(run: Run, scan: Scan) -> Data:
     """What the overview says of one run."""
     times = [row["time"] for row in run.metrics if "time" in row]
-    totals = {phase: sum(row.get(f"time/{phase}", 0.0) for row in run.metrics) for phase in PHASES}
+    phases = {phase: total(run, f"time/{phase}") for phase in PHASES}
     return {
         "name": run.name,
         "path": str(run.path),
         "method": scan.settings.method,
         "facts": [
             ("Steps", f"{run.metrics[-1]['step']:,}" if run.metrics else "0"),
-            (
-                "Last written",
-                datetime.fromtimestamp(times[-1], UTC).strftime("%Y-%m-%d %H:%M UTC") if times else "–",
-            ),
-            ("Tokens sampled", f"{sum(row.get('tokens/sampled', 0) for row in run.metrics):,}"),
-            ("Time in steps", f"{sum(row.get('time/step', 0.0) for row in run.metrics) / 3600:,.2f} h"),
-            *((f"… {phase}", f"{seconds / 3600:,.2f} h") for phase, seconds in totals.items() if seconds),
+            ("Last written", f"{moment(times[-1])} UTC" if times else "–"),
+            ("Tokens sampled", f"{total(run, 'tokens/sampled'):,.0f}"),
+            ("Time in steps", f"{total(run, 'time/step') / 60:,.1f} min"),
+            *((f"… {phase}", f"{seconds / 60:,.1f} min") for phase, seconds in phases.items() if seconds),
         ],
         "evaluation": before_after(run),
         "config": [(key, str(value)) for key, value in flatten(run.config).items()],
@@ -205,37 +205,40 @@ def before_after(run: Run) -> Data | None:
     if not evaluated:
         return None
     first, last = evaluated[0], evaluated[-1]
-    keys = sorted((k for k in first.keys() & last.keys() if k.startswith("eval/")), key=natural)
-    records = run.evaluations()
-    rows = [
-        {
-            "name": key.removeprefix("eval/"),
-            "before": f"{first[key]:.4g}",
-            "after": f"{last[key]:.4g}",
-            "change": f"{last[key] - first[key]:+.4g}",
-        }
-        for key in keys
-        if isinstance(first[key], int | float) and isinstance(last[key], int | float)
-    ]
-    ends = [interval_words(records.get(row["step"])) for row in (first, last)]
-    return {"steps": (first["step"], last["step"]), "rows": rows, "intervals": ends if all(ends) else None}
+    shared = first.keys() & last.keys()
+    both = [key for key in shared if key.startswith("eval/") and not key.endswith(INTERVAL)]
+    return {
+        "steps": (first["step"], last["step"]),
+        "rows": [
+            {
+                "name": key.removeprefix("eval/"),
+                "before": with_interval(first, key),
+                "after": with_interval(last, key),
+                "change": f"{last[key] - first[key]:+.4g}",
+            }
+            for key in sorted(both, key=natural)
+            if isinstance(first[key], int | float) and isinstance(last[key], int | float)
+        ],
+    }
 
 
-def interval_words(records: Sequence[Row] | None) -> str:
-    """Mean accuracy of evaluation records with its interval over problems; empty without records."""
-    accuracy = np.asarray(list(accuracy_by_problem(records or ()).values()), np.float64)
-    if not accuracy.size:
-        return ""
-    low, high = bootstrap_interval(accuracy)
-    return f"{accuracy.mean():.4g} [{low:.3g}, {high:.3g}], {accuracy.size} problems"
+def with_interval(row: Row, key: str) -> str:
+    """A metric, and the half-width of its 95 % interval where the run recorded one."""
+    half = row.get(key + INTERVAL)
+    return f"{row[key]:.4g}" + (f" ± {half:.2g}" if isinstance(half, int | float) else "")
 
 
 def event_row(event: Row) -> Data:
     """One line of the log."""
     when = event.get("time")
     return {
-        "time": datetime.fromtimestamp(when, UTC).strftime("%Y-%m-%d %H:%M:%S") if when else "",
+        "time": moment(when) if when else "",
         "step": event.get("step", ""),
         "level": event.get("level", ""),
         "message": event.get("message", ""),
     }
+
+
+def moment(time: float) -> str:
+    """A Unix time as a date and a time of day in UTC."""
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M:%S")

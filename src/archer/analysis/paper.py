@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from archer.analysis.charts import SERIES, Figure, Mark, Panel
+from archer.analysis.charts import Figure, Mark, Panel
 from archer.analysis.dynamics import CHARTS, STEP_LABEL, dynamics_figure, expand, series
-from archer.analysis.records import FloatArray, Row
+from archer.analysis.records import FloatArray
 from archer.analysis.scan import RATIO_EDGES, Scan, Summary
 from archer.analysis.settings import Experiment
 from archer.analysis.statistics import (
@@ -17,9 +17,6 @@ from archer.analysis.statistics import (
     BoolArray,
     Scope,
     TokenMean,
-    accuracy_by_problem,
-    bootstrap_interval,
-    gain_by_difficulty,
     top_tokens,
 )
 
@@ -29,7 +26,6 @@ token's log-probability at an advantage of that sign and size 1, ``[R]``."""
 
 RATIO_GRID: FloatArray = np.geomspace(0.1, 12.0, 1601)
 RATIO_TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
-DIFFICULTY_EDGES = (0.0, 0.125, 0.375, 0.625, 0.875, 1.0)
 SCOPE_STYLE: Mapping[Scope, tuple[str, str, bool]] = {
     "response": ("Threshold per response (Archer)", "series1", False),
     "group": ("Threshold per group", "series2", False),
@@ -288,106 +284,4 @@ def final_panel(experiments: Sequence[Experiment]) -> Panel | None:
         x_range=edges,
         ticks=range(1, len(ends) + 1),
         tick_labels=labels,
-    )
-
-
-def transfer_figure(experiments: Sequence[Experiment]) -> Figure | None:
-    """Figures 10 to 12: accuracy by domain over the steps, and the gain against how hard a problem was
-    before.
-
-    Drawn from the evaluation records; needs two evaluations.
-    """
-    records = [merged_evaluations(e) for e in experiments]
-    domains = sorted({domain_of(row) for steps in records for rows in steps.values() for row in rows})
-    panels: list[Panel] = []
-    for domain in domains:
-        curves: list[Mark] = []
-        gains: list[Mark] = []
-        for i, (experiment, steps) in enumerate(zip(experiments, records, strict=True)):
-            chosen = {
-                step: [row for row in steps[step] if domain_of(row) == domain] for step in sorted(steps)
-            }
-            chosen = {step: rows for step, rows in chosen.items() if accuracy_by_problem(rows)}
-            if len(chosen) >= 2:
-                colour = SERIES[i % len(SERIES)]
-                curves.append(accuracy_mark(experiment.label, colour, chosen))
-                gains.append(gain_mark(experiment.label, colour, chosen, i))
-        panels += transfer_panels(domain or "Held-out problems", curves, [m for m in gains if len(m.y)])
-    if not panels:
-        return None
-    caption = (
-        "First, accuracy on the held-out problems of each domain; then what training changed for problems of "
-        "each difficulty, where half of the samples before training sort the problems and the other half are "
-        "compared. Bands and whiskers are 95 % bootstrap intervals over problems: a whisker that crosses 0 "
-        "may be chance."
-    )
-    return Figure("fig10_12_transfer", "Where training helps", caption, panels, "10, 11, 12")
-
-
-def transfer_panels(name: str, curves: Sequence[Mark], gains: Sequence[Mark]) -> list[Panel]:
-    """The panels of one domain; none without marks."""
-    panels: list[Panel] = []
-    if curves:
-        panels.append(Panel(f"{name}: accuracy", STEP_LABEL, "Mean accuracy (0 to 1)", curves))
-    if gains:
-        zero = Mark("hline", "No change", "neutral", y=[0.0], dash=True)
-        title = f"{name}: gain by difficulty"
-        panels.append(
-            Panel(
-                title,
-                "Accuracy before training (0 to 1)",
-                "Gain in accuracy",
-                [zero, *gains],
-                x_range=(-0.05, 1.1),
-            )
-        )
-    return panels
-
-
-def domain_of(row: Row) -> str:
-    """The domain that an evaluation record names, or empty."""
-    return str(row.get("domain") or "")
-
-
-def merged_evaluations(experiment: Experiment) -> dict[int, list[Row]]:
-    """Step to the evaluation records of all seeds of an experiment."""
-    merged: dict[int, list[Row]] = {}
-    for run in experiment.runs:
-        for step, rows in run.evaluations().items():
-            merged.setdefault(step, []).extend(rows)
-    return merged
-
-
-def accuracy_mark(name: str, colour: str, evaluations: Mapping[int, Sequence[Row]]) -> Mark:
-    """Mean accuracy over the steps, with its bootstrap band."""
-    values = [np.asarray(list(accuracy_by_problem(rows).values())) for rows in evaluations.values()]
-    bands = [bootstrap_interval(v) for v in values]
-    return Mark(
-        "line",
-        name,
-        colour,
-        x=list(evaluations),
-        y=[float(v.mean()) for v in values],
-        low=[low for low, _ in bands],
-        high=[high for _, high in bands],
-    )
-
-
-def gain_mark(name: str, colour: str, evaluations: Mapping[int, Sequence[Row]], place: int) -> Mark:
-    """Mean gain from the first to the last evaluation by difficulty; ``place`` sets marks side by side."""
-    first, last = evaluations[min(evaluations)], evaluations[max(evaluations)]
-    even, odd = ([row for row in first if row["sample"] % 2 == parity] for parity in (0, 1))
-    bins = gain_by_difficulty(
-        accuracy_by_problem(even), accuracy_by_problem(odd), accuracy_by_problem(last), DIFFICULTY_EDGES
-    )
-    bands = [bootstrap_interval(gain) for *_, gain in bins]
-    return Mark(
-        "points",
-        name,
-        colour,
-        x=[(low + high) / 2 + 0.02 * place for low, high, _ in bins],
-        y=[float(gain.mean()) for *_, gain in bins],
-        low=[low for low, _ in bands],
-        high=[high for _, high in bands],
-        label=[f"{gain.size} problems" for *_, gain in bins],
     )

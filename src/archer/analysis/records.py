@@ -18,10 +18,10 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from archer.analysis.jsonl import Row, need, read_events, read_metrics, stream_rows
 from archer.errors import DataError
 
 FloatArray = NDArray[np.float64]
-Row = dict[str, Any]
 
 STEP_FILE = re.compile(r"step_(\d+)\.jsonl$")
 TOKEN_FIELDS = ("tokens", "token_ids", "logp", "entropy")
@@ -91,11 +91,11 @@ class Run:
 
     def responses(self, file: Path) -> tuple[list[Response], list[str]]:
         """The responses of one stored batch by (group, sample), of a repeated one the last, and notes."""
-        rows, notes = read_jsonl(file)
-        earlier = read_rescored(self.path, file.name)
+        notes: list[str] = []
+        earlier = read_rescored(self.path, file.name, notes)
         pool: dict[str, str] = {}
         found: dict[tuple[int, int], Response] = {}
-        for line, row in rows:
+        for line, row in stream_rows(file, notes):
             response = parse_response(row, file, line, pool, earlier)
             found[response.group, response.sample] = response
         return [found[key] for key in sorted(found)], notes
@@ -104,9 +104,8 @@ class Run:
         """Step to its evaluation records, for every evaluation that was stored."""
         result: dict[int, list[Row]] = {}
         for step, file in step_files(self.path / "evaluation"):
-            rows, _ = read_jsonl(file)
             latest: dict[tuple[str, int], Row] = {}
-            for line, row in rows:
+            for line, row in stream_rows(file, []):
                 key = (str(need(row, "problem_id", file, line)), int(need(row, "sample", file, line)))
                 need(row, "reward", file, line)
                 latest[key] = row
@@ -139,13 +138,12 @@ def load_run(path: str | Path) -> Run:
             "give the folder that `archer train` printed, such as runs/NAME"
         )
     metrics, notes = read_metrics(file)
-    log = folder / "events.jsonl"
-    events, event_notes = read_jsonl(log, resumable=True) if log.exists() else ([], [])
+    events, event_notes = read_events(folder / "events.jsonl")
     return Run(
         path=folder,
         name=folder.resolve().name,
         metrics=metrics,
-        events=[row for _, row in events],
+        events=events,
         config=read_mapping(folder / "config.yaml", yaml.safe_load, yaml.YAMLError),
         environment=read_mapping(folder / "environment.json", json.loads, json.JSONDecodeError),
         notes=[*notes, *event_notes],
@@ -160,73 +158,6 @@ def describe(path: Path) -> str:
         return "a file"
     names = sorted(p.name for p in path.iterdir())
     return f"a folder holding {', '.join(names[:6]) or 'nothing'}{' …' if len(names) > 6 else ''}"
-
-
-def read_metrics(file: Path) -> tuple[list[Row], list[str]]:
-    """The rows of metrics.jsonl in step order, and notes; a later row replaces an earlier one of its step."""
-    rows, notes = read_jsonl(file, resumable=True)
-    latest: dict[int, Row] = {}
-    replaced = 0
-    for line, row in rows:
-        step = need(row, "step", file, line)
-        if not isinstance(step, int):
-            raise DataError(f"{file}:{line}: expected an integer in field 'step', found {step!r}")
-        replaced += step in latest
-        latest[step] = row
-    if replaced:
-        notes.append(
-            f"{file.name}: {replaced} steps stand more than once (a resumed run); the last row of each is "
-            "used"
-        )
-    return [latest[step] for step in sorted(latest)], notes
-
-
-def read_jsonl(file: Path, *, resumable: bool = False) -> tuple[list[tuple[int, Row]], list[str]]:
-    """(line number, row) pairs of a JSONL file, and notes on lines that an interruption left torn.
-
-    A torn last line is skipped. In a resumable file, which later processes append to, so is a torn line whose
-    next row starts again at or before the step that it would have held: a kill followed by a resume leaves
-        that.
-
-    Raises:
-        DataError: a line is damaged in any other way.
-    """
-    rows: list[tuple[int, Row]] = []
-    torn: list[tuple[int, int, str]] = []
-    with file.open(encoding="utf-8", errors="replace") as handle:
-        for line, text in enumerate(handle, start=1):
-            if not text.strip():
-                continue
-            row, problem = parse_line(text)
-            if problem:
-                torn.append((line, len(rows), problem))
-            if row is not None:
-                rows.append((line, row))
-    for line, index, problem in torn:
-        before = rows[index - 1][1].get("step") or 0 if index else 0
-        after = rows[index][1].get("step") or 0 if index < len(rows) else None
-        if after is not None and not (resumable and after <= before + 1):
-            raise DataError(
-                f"{file}:{line}: expected one JSON object a line, found a damaged line ({problem}); "
-                "repair or delete that line"
-            )
-    if len(torn) > 1 and not rows:
-        raise DataError(f"{file}:{torn[0][0]}: expected JSON objects, found none ({torn[0][2]})")
-    return rows, [
-        f"{file.name}: line {line} is incomplete (an interrupted write); it was skipped"
-        for line, _, _ in torn
-    ]
-
-
-def parse_line(text: str) -> tuple[Row | None, str]:
-    """The row in a line, and what is wrong with the line; both when a row follows a torn one directly."""
-    try:
-        row = json.loads(text)
-    except json.JSONDecodeError as error:
-        glued = text.rfind('{"step"')
-        row = parse_line(text[glued:])[0] if glued > 0 else None
-        return row, error.msg
-    return (row, "") if isinstance(row, dict) else (None, f"a JSON {type(row).__name__}")
 
 
 def read_mapping(file: Path, parse: Any, error_type: type[Exception]) -> Row:
@@ -298,7 +229,7 @@ def parse_response(
         reasoning=None if lists["reasoning"] is None else np.asarray(lists["reasoning"], np.bool_),
         ratio=None if lists["ratio"] is None else to_floats(lists["ratio"], "ratio", file, line),
         ref_logp=None if lists["ref_logp"] is None else to_floats(lists["ref_logp"], "ref_logp", file, line),
-        advantage=row.get("advantage"),
+        advantage=finite(row.get("advantage")),
         reward=row.get("reward"),
         status=str(row.get("status", "")),
         extracted=row.get("extracted"),
@@ -308,7 +239,7 @@ def parse_response(
     )
 
 
-def read_rescored(folder: Path, name: str) -> dict[str, dict[tuple[int, int], FloatArray]]:
+def read_rescored(folder: Path, name: str, notes: list[str]) -> dict[str, dict[tuple[int, int], FloatArray]]:
     """Log-probabilities of one stored batch under other checkpoints: label -> (group, sample) -> ``[T]``.
 
     They lie in ``rescored/LABEL/step_*.jsonl``, one object a response: ``step``, ``group``, ``sample``,
@@ -316,12 +247,11 @@ def read_rescored(folder: Path, name: str) -> dict[str, dict[tuple[int, int], Fl
     """
     result: dict[str, dict[tuple[int, int], FloatArray]] = {}
     for file in sorted((folder / "rescored").glob(f"*/{name}")):
-        rows, _ = read_jsonl(file)
         result[file.parent.name] = {
             (int(need(row, "group", file, line)), int(need(row, "sample", file, line))): to_floats(
                 need(row, "logp", file, line), "logp", file, line
             )
-            for line, row in rows
+            for line, row in stream_rows(file, notes)
         }
     return result
 
@@ -334,11 +264,9 @@ def to_floats(values: Sequence[float | None], name: str, file: Path, line: int) 
         raise DataError(f"{file}:{line}: expected a list of numbers in field '{name}': {error}") from error
 
 
-def need(row: Row, name: str, file: Path, line: int) -> Any:
-    """The value of a required field."""
-    if name not in row:
-        raise DataError(f"{file}:{line}: expected field '{name}', found {', '.join(sorted(row)) or 'none'}")
-    return row[name]
+def finite(value: float | None) -> float | None:
+    """A number, or ``None`` for NaN: an unscorable response has no advantage."""
+    return None if value is None or value != value else float(value)
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

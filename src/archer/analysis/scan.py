@@ -35,7 +35,7 @@ class Summary:
         entropy: mean token entropy (nats).
         reasoning_share: share of tokens with the reasoning role, as recorded; NaN when roles were not.
         kl_mean, kl_max: k3 estimate against the reference over its tokens (nats); NaN without a reference.
-        blocked_share: share of tokens outside their clip range on the side where the gradient is zero.
+        outward_share: share of tokens outside their clip range on the side that their advantage pushes to.
         share: share of reasoning tokens under each scope of the threshold, at the run's rho.
     """
 
@@ -52,7 +52,7 @@ class Summary:
     repetition: float
     kl_mean: float
     kl_max: float
-    blocked_share: float
+    outward_share: float
     extracted: str | None
     reason: str
     share: dict[Scope, float]
@@ -64,6 +64,7 @@ class Scan:
 
     Attributes:
         density: (sign of the advantage, reasoning) to token counts per bin of ``RATIO_EDGES``.
+        roles_recorded: every response carries the roles that training used.
         notes: what the reader skipped.
     """
 
@@ -71,6 +72,7 @@ class Scan:
     summaries: list[Summary] = field(default_factory=list)
     tokens: TokenTable = field(default_factory=TokenTable)
     density: dict[tuple[int, bool], FloatArray] = field(default_factory=dict)
+    roles_recorded: bool = True
     notes: list[str] = field(default_factory=list)
 
     def last_step(self) -> list[Summary]:
@@ -97,39 +99,34 @@ def scan_run(run: Run, keep: Keep | None = None) -> Scan:
     for step, file in reversed(run.rollout_files()):
         responses, notes = run.responses(file)
         scan.notes += notes
-        summaries = summarise(responses, scan.settings)
-        for response in responses:
+        marked = roles_by_scope(responses, scan.settings)
+        summaries: list[Summary] = []
+        for i, response in enumerate(responses):
+            share = {scope: mean(marked[scope][i]) for scope in SCOPES}
+            summaries.append(summarise(response, scan.settings, share))
             scan.tokens.add(response.token_ids, response.tokens, response.entropy)
-            count_ratios(scan.density, response)
+            count_ratios(scan.density, response, marked["response"][i])
+            scan.roles_recorded &= response.reasoning is not None
         scan.summaries = summaries + scan.summaries
         if keep is not None:
             keep(step, responses, summaries)
     return scan
 
 
-def summarise(responses: Sequence[Response], settings: Settings) -> list[Summary]:
-    """The summaries of one batch, in the same order; thresholds are taken over the whole batch given."""
+def roles_by_scope(responses: Sequence[Response], settings: Settings) -> dict[Scope, list[BoolArray]]:
+    """Roles of the given batch under each scope of the threshold, at the run's rho."""
     entropy = [r.entropy for r in responses]
     groups = [r.group for r in responses]
-    share = {
-        scope: [
-            mean(marked)
-            for marked in roles(
-                entropy, groups, settings.rho, scope, tie_is_reasoning=settings.tie_is_reasoning
-            )
-        ]
+    return {
+        scope: roles(entropy, groups, settings.rho, scope, tie_is_reasoning=settings.tie_is_reasoning)
         for scope in SCOPES
     }
-    return [
-        summarise_one(response, settings, {scope: share[scope][i] for scope in SCOPES})
-        for i, response in enumerate(responses)
-    ]
 
 
-def summarise_one(response: Response, settings: Settings, share: dict[Scope, float]) -> Summary:
+def summarise(response: Response, settings: Settings, share: dict[Scope, float]) -> Summary:
     """The summary of one response."""
     kl = token_kl(response)
-    _, blocked = token_clipping(response, settings)
+    clipping = token_clipping(response, settings)
     return Summary(
         step=response.step,
         group=response.group,
@@ -144,7 +141,7 @@ def summarise_one(response: Response, settings: Settings, share: dict[Scope, flo
         repetition=repetition(response.text),
         kl_mean=float("nan") if kl is None else mean(kl),
         kl_max=float("nan") if kl is None or not kl.size else float(np.max(kl)),
-        blocked_share=float("nan") if blocked is None else mean(blocked),
+        outward_share=float("nan") if clipping is None else mean(clipping[1]),
         extracted=response.extracted,
         reason=response.reason,
         share=share,
@@ -156,29 +153,39 @@ def token_kl(response: Response) -> FloatArray | None:
     return None if response.ref_logp is None else kl_to_reference(response.logp, response.ref_logp)
 
 
-def token_clipping(
-    response: Response, settings: Settings
-) -> tuple[NDArray[np.int8] | None, BoolArray | None]:
-    """(clip state, gradient blocked) of each token; ``None`` when ratio, role or ranges are unknown.
+def token_clipping(response: Response, settings: Settings) -> tuple[NDArray[np.int8], BoolArray] | None:
+    """(clip state, pushed outward) of each token; ``None`` when ratio, role or ranges are unknown.
 
-    The gradient is blocked above the range for a positive advantage and below it for a negative one.
+    A token is pushed outward when it lies above its range with a positive advantage, or below it with a
+    negative one: hard clipping gives it no gradient.
     """
-    if response.ratio is None or response.reasoning is None or settings.ranges is None:
-        return None, None
-    state = clip_state(response.ratio, response.reasoning, settings.ranges)
+    if response.ratio is None or settings.ranges is None:
+        return None
+    reasoning = response.reasoning
+    if reasoning is None:
+        if not settings.ranges.uniform:
+            return None
+        reasoning = np.zeros(len(response.ratio), np.bool_)
+    state = clip_state(response.ratio, reasoning, settings.ranges)
     return state, state * np.sign(response.advantage or 0.0) > 0
 
 
-def count_ratios(density: dict[tuple[int, bool], FloatArray], response: Response) -> None:
-    """Adds the response's tokens to the counts of log ratio by sign of the advantage and role."""
-    if response.ratio is None or response.reasoning is None or not response.advantage:
+def count_ratios(
+    density: dict[tuple[int, bool], FloatArray], response: Response, assigned: BoolArray
+) -> None:
+    """Adds the response's tokens to the counts of log ratio by sign of the advantage and role.
+
+    ``assigned`` ``[T]`` are the roles used where the run recorded none.
+    """
+    if response.ratio is None or not response.advantage:
         return
     sign = 1 if response.advantage > 0 else -1
+    roles_T = assigned if response.reasoning is None else response.reasoning
     with np.errstate(divide="ignore"):
         log_ratio = np.log(response.ratio)
     for reasoning in (True, False):
-        picked = log_ratio[response.reasoning == reasoning]
-        density[sign, reasoning] = density.get((sign, reasoning), 0.0) + log_ratio_counts(picked, RATIO_EDGES)
+        counts = log_ratio_counts(log_ratio[roles_T == reasoning], RATIO_EDGES)
+        density[sign, reasoning] = density.get((sign, reasoning), 0.0) + counts
 
 
 def by_group(responses: Sequence[Response]) -> list[tuple[int, list[int]]]:

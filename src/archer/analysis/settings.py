@@ -10,6 +10,8 @@ from archer.analysis.records import Run, flatten
 from archer.analysis.statistics import ClipRanges
 
 PAPER_RHO = 0.8
+NO_RANGE_BY_ROLE = {"archer-soft", "archer-k", "hapo", "hapo-released", "gspo", "espo"}
+"""Methods whose clip range depends on more than a token's role, or that clip a ratio over many tokens."""
 LABELS_ONLY = {"seed", "name", "output", "run_dir", "notes"}
 """Last parts of keys that tell runs apart without changing the experiment."""
 
@@ -33,21 +35,31 @@ class Settings:
 def read_settings(run: Run) -> Settings:
     """The settings of a run, from its resolved configuration; the paper's rho where it names none."""
     rho = run.setting("objective.rho")
-    low = run.setting("objective.eps_low", "objective.eps")
-    high = run.setting("objective.eps_high", "objective.eps")
-    reasoning = run.setting("objective.eps_reasoning")
-    knowledge = run.setting("objective.eps_knowledge")
-    ranges = None
-    if reasoning is not None and knowledge is not None:
-        ranges = ClipRanges(reasoning, reasoning, knowledge, knowledge)
-    elif low is not None and high is not None:
-        ranges = ClipRanges(low, high, low, high)
+    method = str(run.setting("objective.method") or "")
     return Settings(
-        method=str(run.setting("objective.method") or ""),
+        method=method,
         rho=PAPER_RHO if rho is None else float(rho),
         tie_is_reasoning=run.setting("objective.tie") != "knowledge",
-        ranges=ranges,
+        ranges=None if method in NO_RANGE_BY_ROLE else read_ranges(run),
     )
+
+
+def read_ranges(run: Run) -> ClipRanges | None:
+    """The clip ranges that a run's configuration names, by role or one for all; ``None`` without any."""
+    reasoning, knowledge = run.setting("objective.eps_r"), run.setting("objective.eps_k")
+    if reasoning is not None and knowledge is not None:
+        reasoning_low, knowledge_high = (
+            run.setting("objective.eps_r_low"),
+            run.setting("objective.eps_k_high"),
+        )
+        return ClipRanges(
+            reasoning_low=reasoning if reasoning_low is None else reasoning_low,
+            reasoning_high=reasoning,
+            knowledge_low=knowledge,
+            knowledge_high=knowledge if knowledge_high is None else knowledge_high,
+        )
+    low, high = run.setting("objective.eps_low"), run.setting("objective.eps_high")
+    return None if low is None or high is None else ClipRanges(low, high, low, high)
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,11 @@ class ClipRanges:
     knowledge_low: float
     knowledge_high: float
 
+    @property
+    def uniform(self) -> bool:
+        """True when both roles have the same range."""
+        return (self.reasoning_low, self.reasoning_high) == (self.knowledge_low, self.knowledge_high)
+
 
 def clip_state(ratio: FloatArray, reasoning: BoolArray, ranges: ClipRanges) -> NDArray[np.int8]:
     """Where each token's ratio lies in its role's clip range: -1 below, 0 inside, 1 above.

@@ -24,7 +24,7 @@ from archer.analysis.settings import Settings, read_settings
 SCALE = 1000.0
 """Entropies and log-probabilities are stored as integers of 1 / SCALE nats, log ratios of 1 / (2 SCALE)."""
 MISSING = -32768
-REASONING, ABOVE, BELOW, BLOCKED = 1, 2, 4, 8
+REASONING, ABOVE, BELOW, OUTWARD = 1, 2, 4, 8
 """Bits of the flag column."""
 
 
@@ -131,6 +131,7 @@ def pack(responses: Sequence[Response], settings: Settings) -> str:
         "texts": [None if "".join(r.tokens) == r.text else r.text for r in responses],
         "earlier": earlier,
         "roles": [r.reasoning is not None for r in responses],
+        "clipping": [token_clipping(r, settings) is not None for r in responses],
     }
     columns: list[NDArray[Any]] = [
         np.asarray([vocabulary[t] for r in responses for t in r.tokens], "<u4"),
@@ -194,9 +195,10 @@ def flags(response: Response, settings: Settings) -> NDArray[np.uint8]:
     result = np.zeros(len(response.tokens), np.uint8)
     if response.reasoning is not None:
         result |= REASONING * response.reasoning.astype(np.uint8)
-    state, blocked = token_clipping(response, settings)
-    if state is not None and blocked is not None:
+    clipping = token_clipping(response, settings)
+    if clipping is not None:
+        state, outward = clipping
         result |= ABOVE * (state > 0).astype(np.uint8)
         result |= BELOW * (state < 0).astype(np.uint8)
-        result |= BLOCKED * blocked.astype(np.uint8)
+        result |= OUTWARD * outward.astype(np.uint8)
     return result

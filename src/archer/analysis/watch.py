@@ -12,7 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from archer.analysis.records import FloatArray, Row, describe, read_metrics
+from archer.analysis.jsonl import Row, read_metrics
+from archer.analysis.records import FloatArray, describe
 from archer.analysis.statistics import smooth
 from archer.errors import DataError
 

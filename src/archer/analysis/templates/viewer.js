@@ -2,15 +2,15 @@
 // The token viewer. Token data lies gzipped in script elements and is unpacked when a response is first looked at.
 // Text from the run reaches the page through textContent alone.
 
-const COLUMNS = ["chunk", "place", "step", "group", "sample", "problem", "reward", "status", "truncated", "length", "entropy", "reasoning", "repetition", "kl", "klMax", "blocked", "extracted", "reason"];
+const COLUMNS = ["chunk", "place", "step", "group", "sample", "problem", "reward", "status", "truncated", "length", "entropy", "reasoning", "repetition", "kl", "klMax", "outward", "extracted", "reason"];
 const SCALE = 1000;
 const MISSING = -32768;
-const FLAG = { reasoning: 1, above: 2, below: 4, blocked: 8 };
+const FLAG = { reasoning: 1, above: 2, below: 4, outward: 8 };
 const PAGE = 50;
 const LARGEST_SHARE = 0.1;
 const PAGE_JUMP = 20;
 const chunks = new Map();
-const state = { viewer: 0, found: [], page: 0, current: null, tokens: null, at: -1, search: 0 };
+const state = { viewer: 0, found: [], page: 0, current: null, tokens: null, at: -1, foundAt: new Set(), search: 0 };
 const byId = (id) => document.getElementById(id);
 
 // ---- unpacking ----
@@ -44,7 +44,7 @@ function tokensOf(chunk, place) {
   const end = start + chunk.header.lengths[place];
   const cut = (values) => values.subarray(start, end);
   return {
-    length: end - start, roles: chunk.header.roles[place], text: (i) => chunk.header.vocabulary[chunk.ids[start + i]],
+    length: end - start, roles: chunk.header.roles[place], clipping: chunk.header.clipping[place], text: (i) => chunk.header.vocabulary[chunk.ids[start + i]],
     entropy: cut(chunk.entropy), surprise: cut(chunk.surprise), reference: cut(chunk.reference), update: cut(chunk.update), flags: cut(chunk.flags),
     earlier: Object.fromEntries(Object.entries(chunk.earlier).map(([name, values]) => [name, cut(values)])),
     exact: chunk.header.texts[place], prompt: chunk.header.prompt,
@@ -93,9 +93,11 @@ function passes(record) {
     && (!byId("only-kl").checked || (record.klMax !== null && record.klMax >= viewer.largeKl));
 }
 
+function searched() { return byId("filter-text").value.trim().toLowerCase(); }
+
 async function find() {
   const ticket = ++state.search;
-  const wanted = byId("filter-text").value.trim().toLowerCase();
+  const wanted = searched();
   let found = records().filter(passes);
   if (wanted) {
     const kept = [];
@@ -111,7 +113,7 @@ async function find() {
     }
     found = kept;
   }
-  const key = { kl: "klMax", repetition: "repetition", entropy: "entropy", length: "length", blocked: "blocked" }[byId("filter-sort").value];
+  const key = { kl: "klMax", repetition: "repetition", entropy: "entropy", length: "length", outward: "outward" }[byId("filter-sort").value];
   if (key) found = [...found].sort((a, b) => (b[key] ?? -1) - (a[key] ?? -1));
   Object.assign(state, { found, page: 0 });
   byId("viewer-status").textContent = `${found.length.toLocaleString("en")} of ${records().length.toLocaleString("en")} responses`;
@@ -162,6 +164,7 @@ async function open(record) {
   if (state.current !== record) return;
   state.tokens = tokensOf(chunk, record.place);
   state.at = -1;
+  state.foundAt = tokensFound(state.tokens, searched());
   byId("response-title").textContent = `Step ${record.step}, group ${record.group}, sample ${record.sample}: ${verdict(record)}${record.reason ? ` (${record.reason})` : ""}`;
   byId("response-prompt").textContent = state.tokens.prompt;
   byId("exact").hidden = state.tokens.exact === null;
@@ -184,9 +187,8 @@ function offerModes() {
   const kept = since.value;
   since.replaceChildren(...options.map(([value, textContent]) => element("option", { value, textContent })));
   if (options.some(([value]) => value === kept)) since.value = kept;
-  const clipping = any(tokens.update) && tokens.roles && DATA.viewers[state.viewer].clipping;
-  const available = { entropy: true, role: tokens.roles, clip: clipping, kl: any(tokens.reference), change: options.length > 0 };
-  const why = { role: "roles were not recorded", clip: "needs ratios, roles and the run's clip ranges", kl: "this run has no reference", change: "nothing to compare with" };
+  const available = { entropy: true, role: tokens.roles, clip: tokens.clipping, kl: any(tokens.reference), change: options.length > 0 };
+  const why = { role: "roles were not recorded", clip: "needs ratios, and a clip range that the roles decide", kl: "this run has no reference", change: "nothing to compare with" };
   for (const radio of document.querySelectorAll("input[name=colour]")) {
     radio.disabled = !available[radio.value];
     radio.parentElement.title = radio.disabled ? why[radio.value] : "";
@@ -199,6 +201,24 @@ function fillTokens() {
   const spans = Array.from({ length: state.tokens.length }, (_, i) => element("span", { textContent: state.tokens.text(i).replaceAll("\n", "⏎\n") }));
   byId("tokens").replaceChildren(...spans);
   colourTokens();
+  const first = [...state.foundAt][0];
+  if (first !== undefined) byId("tokens").scrollTop = spans[first].offsetTop - byId("tokens").offsetTop - 40;
+}
+
+function tokensFound(tokens, wanted) {
+  const found = new Set();
+  if (!wanted) return found;
+  const ends = [];
+  let text = "";
+  for (let i = 0; i < tokens.length; i += 1) {
+    text += tokens.text(i).toLowerCase();
+    ends.push(text.length);
+  }
+  for (let at = text.indexOf(wanted), i = 0; at >= 0; at = text.indexOf(wanted, at + wanted.length)) {
+    while (ends[i] <= at) i += 1;
+    for (let j = i; j < ends.length && (j === i || ends[j - 1] < at + wanted.length); j += 1) found.add(j);
+  }
+  return found;
 }
 
 function mode() { return document.querySelector("input[name=colour]:checked").value; }
@@ -210,7 +230,7 @@ function colourTokens() {
   const top = kind === "change" ? scales[since] || 1 : scales[kind] || 1;
   [...byId("tokens").children].forEach((span, i) => {
     const [classes, share] = look(kind, state.tokens, i, since, top);
-    span.className = classes + (i === state.at ? " current" : "");
+    span.className = classes + (i === state.at ? " current" : "") + (state.foundAt.has(i) ? " found" : "");
     span.style.setProperty("--t", `${Math.round(100 * Math.min(1, share))}%`);
   });
   showScale(kind, top, since);
@@ -224,9 +244,9 @@ function look(kind, tokens, i, since, top) {
     const change = changeAt(tokens, i, since) ?? 0;
     return [change < 0 ? "heat" : "cool", Math.abs(change) / top];
   }
-  const blocked = hasFlag(tokens, i, FLAG.blocked) ? " blocked" : "";
-  if (hasFlag(tokens, i, FLAG.above)) return [`heat above${blocked}`, 0.9];
-  return hasFlag(tokens, i, FLAG.below) ? [`cool below${blocked}`, 0.9] : ["", 0];
+  const outward = hasFlag(tokens, i, FLAG.outward) ? " outward" : "";
+  if (hasFlag(tokens, i, FLAG.above)) return [`heat above${outward}`, 0.9];
+  return hasFlag(tokens, i, FLAG.below) ? [`cool below${outward}`, 0.9] : ["", 0];
 }
 
 function showScale(kind, top, since) {
@@ -242,7 +262,7 @@ function showScale(kind, top, since) {
     kl: ["0 nats", ramp("linear-gradient(to right, transparent, var(--heat))"), `${limit} nats or more: furthest from the reference`],
     change: [`−${limit}`, ramp("linear-gradient(to right, var(--heat), transparent, var(--cool))"), `+${limit} nats of log-probability since ${byId("change-since").selectedOptions[0]?.textContent ?? since}`],
     role: [swatch_("--heat", "reasoning (underlined)"), swatch_("--cool", "knowledge")],
-    clip: [swatch_("--heat", "ratio above its range (line above)"), swatch_("--cool", "below its range (line below)"), "boxed: the gradient is cut off"],
+    clip: [swatch_("--heat", "ratio above its range (line above)"), swatch_("--cool", "below its range (line below)"), "boxed: its advantage pushes it further out, where hard clipping stops the gradient"],
   }[kind];
   byId("scale").replaceChildren(...parts);
 }
@@ -255,8 +275,8 @@ function values(i) {
   if (tokens.roles) lines.push(hasFlag(tokens, i, FLAG.reasoning) ? "reasoning token" : "knowledge token");
   const logRatio = changeAt(tokens, i, "update");
   if (logRatio !== null) {
-    const where = !DATA.viewers[state.viewer].clipping ? "" : hasFlag(tokens, i, FLAG.above) ? ", above its range" : hasFlag(tokens, i, FLAG.below) ? ", below its range" : ", inside its range";
-    lines.push(`ratio ${Math.exp(logRatio).toFixed(3)}${where}${hasFlag(tokens, i, FLAG.blocked) ? ", gradient cut off" : ""}`);
+    const where = !tokens.clipping ? "" : hasFlag(tokens, i, FLAG.above) ? ", above its range" : hasFlag(tokens, i, FLAG.below) ? ", below its range" : ", inside its range";
+    lines.push(`ratio ${Math.exp(logRatio).toFixed(3)}${where}${hasFlag(tokens, i, FLAG.outward) ? ", pushed further out" : ""}`);
   }
   const kl = klAt(tokens, i);
   if (kl !== null) lines.push(`KL to the reference ${kl.toFixed(4)} nats`);
