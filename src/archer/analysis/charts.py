@@ -85,11 +85,11 @@ class Figure:
 
 
 PALETTE: Mapping[str, tuple[str, str]] = {
-    "reasoning": ("#c2500a", "#ff9a52"),
+    "reasoning": ("#b84a08", "#ff9a52"),
     "knowledge": ("#0067a5", "#5eb3f2"),
     "neutral": ("#5a6270", "#a9b1bd"),
     "series0": ("#0067a5", "#5eb3f2"),
-    "series1": ("#c2500a", "#ff9a52"),
+    "series1": ("#b84a08", "#ff9a52"),
     "series2": ("#00795a", "#3fc79b"),
     "series3": ("#a8487f", "#e596c2"),
     "series4": ("#8a6d00", "#e0c341"),

@@ -172,6 +172,10 @@ def region_figure(gradient: Gradient, scan: Scan, label: str) -> Figure:
         "a line is at 0 the token no longer learns. Tinted: ratios at which only one role still learns. "
         "Filled: how the run's own tokens spread."
     )
+    if not scan.roles_recorded:
+        caption += (
+            f" The run has no roles; its tokens are split at the {scan.settings.rho}-quantile of entropy."
+        )
     return Figure("fig03_regions", f"Optimisation regions, {label}", caption, panels, "3")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+import warnings
 from collections.abc import Iterator, Sequence
 from math import ceil
 from pathlib import Path
@@ -23,13 +24,21 @@ if TYPE_CHECKING:
 FORMATS = ("png", "svg", "pdf")
 MARKER_LIMIT = 40
 """Lines of at most this many points also show the points."""
+FALLBACK_FONTS = (
+    "Noto Sans CJK SC",
+    "Noto Sans SC",
+    "PingFang SC",
+    "Microsoft YaHei",
+    "WenQuanYi Zen Hei",
+    "Noto Sans Symbols2",
+)
+"""Fonts that are asked for characters that DejaVu Sans lacks, where they are installed."""
 STYLE: dict[str, Any] = {
     "axes.grid": True,
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlesize": 11,
     "figure.dpi": 120,
-    "font.family": ["DejaVu Sans"],
     "font.size": 9,
     "grid.alpha": 0.25,
     "legend.frameon": False,
@@ -64,13 +73,23 @@ def save_figure(figure: Figure | TokenFigure, output: Path, formats: Sequence[st
         ) from error
     output.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context({**STYLE, "font.family": fonts()}), warnings.catch_warnings():
+        # A token in a script without a font is drawn as a box, which says as much as the warning.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
         for name, canvas in draw(figure):
             for extension in formats:
                 path = output / f"{name}.{extension}"
                 canvas.savefig(path, metadata={"Date": None} if extension == "svg" else None)
                 written.append(path)
     return written
+
+
+def fonts() -> list[str]:
+    """Font families to draw with, in the order in which a character is looked up."""
+    from matplotlib import font_manager
+
+    installed = set(font_manager.get_font_names())
+    return ["DejaVu Sans", *(name for name in FALLBACK_FONTS if name in installed)]
 
 
 def draw(figure: Figure | TokenFigure) -> Iterator[tuple[str, Canvas]]:
