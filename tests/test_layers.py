@@ -20,7 +20,7 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "policy": (BASE, {"torch", "transformers", "peft", "safetensors", "tokenizers", "numpy", "gguf"}),
     "rollout": (BASE | {"policy"}, {"torch", "transformers", "vllm", "numpy"}),
     "evaluation": (BASE | {"objectives", "rewards", "data", "policy", "rollout"}, {"numpy", "torch"}),
-    "analysis": (BASE, {"numpy", "matplotlib", "plotly", "jinja2", "rich"}),
+    "analysis": (BASE, {"numpy", "matplotlib", "plotly", "jinja2", "rich", "yaml"}),
     "train": (
         BASE | {"objectives", "rewards", "data", "policy", "rollout", "evaluation"},
         {"torch", "transformers", "numpy", "rich", "tensorboard", "wandb", "trackio", "safetensors", "tokenizers"},
