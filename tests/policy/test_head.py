@@ -30,7 +30,9 @@ def test_values_and_gradients(tensors, chunk, with_bias, monkeypatch):
     inputs = [x.clone().requires_grad_() for x in ((hidden, weight, bias) if with_bias else (hidden, weight))]
     same = [x.detach().clone().requires_grad_() for x in inputs]
     upstream = torch.linspace(-1, 1, 7, dtype=torch.float64)
-    ours = token_logp_and_entropy(*inputs[:2], target, bias_V=inputs[2] if with_bias else None, temperature=0.7)
+    ours = token_logp_and_entropy(
+        *inputs[:2], target, bias_V=inputs[2] if with_bias else None, temperature=0.7
+    )
     theirs = plain(*same[:2], target, same[2] if with_bias else None, 0.7)
     torch.testing.assert_close(ours[0], theirs[0], atol=1e-12, rtol=0)
     torch.testing.assert_close(ours[1], theirs[1], atol=1e-12, rtol=0)

@@ -21,7 +21,9 @@ def plain_logps(policy, rows, temperature=1.0):
         ids = torch.tensor([[*prompt, *response]])
         logits = policy.causal_lm(input_ids=ids).logits[0].double() / temperature
         all_logp = logits.log_softmax(-1)[len(prompt) - 1 : -1][: len(response)]
-        logp[index, : len(response)] = all_logp.gather(-1, torch.tensor(response, dtype=torch.int64)[:, None])[:, 0]
+        logp[index, : len(response)] = all_logp.gather(
+            -1, torch.tensor(response, dtype=torch.int64)[:, None]
+        )[:, 0]
         entropy[index, : len(response)] = -(all_logp.exp() * all_logp).sum(-1)
     return logp, entropy
 
@@ -40,7 +42,9 @@ def test_packed_values_equal_the_models_own_forward(tiny_model, kind):
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("kind", ["qwen3", "mistral", "gpt2"])
 def test_packed_gradients_equal_the_models_own(tiny_model, kind, checkpointing):
-    policy = Policy(PolicyConfig(model=tiny_model(kind), dtype="float64", gradient_checkpointing=checkpointing))
+    policy = Policy(
+        PolicyConfig(model=tiny_model(kind), dtype="float64", gradient_checkpointing=checkpointing)
+    )
     weight = torch.randn(len(ROWS), 17, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
     def gradients(logp):
@@ -130,3 +134,18 @@ def test_dropout_is_off_in_train_mode(tiny_model):
 def test_a_missing_model_is_named():
     with pytest.raises(PolicyError, match="no/such/folder"):
         Policy(PolicyConfig(model="no/such/folder"))
+
+
+def test_a_model_that_packing_does_not_serve_falls_back_and_says_so(tiny_model, monkeypatch, caplog):
+    def refuse(*args, **kwargs):
+        raise ValueError("not plain softmax attention")
+
+    expected = Policy(PolicyConfig(model=tiny_model())).logps(ROWS, 1.0)
+    monkeypatch.setattr("archer.policy.packed.PackedLayout.attend", refuse)
+    policy = Policy(PolicyConfig(model=tiny_model()))
+    assert not policy.packed
+    assert "not plain softmax attention" in caplog.text
+    for ours, theirs in zip(policy.logps(ROWS, 1.0), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
+    with pytest.raises(PolicyError, match="can't be served"):
+        Policy(PolicyConfig(model=tiny_model(), attention="packed"))

@@ -29,9 +29,13 @@ def sample(policy, max_batch=5, seed=1, requests=REQUESTS, **settings):
 def test_greedy_equals_generate(tiny_model, kind):
     folder = tiny_model(kind)
     model = AutoModelForCausalLM.from_pretrained(folder)
-    for group, request in zip(sample(Policy(PolicyConfig(model=folder)), temperature=0), REQUESTS, strict=True):
+    for group, request in zip(
+        sample(Policy(PolicyConfig(model=folder)), temperature=0), REQUESTS, strict=True
+    ):
         prompt = torch.tensor([request.prompt_ids])
-        whole = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=24, do_sample=False)
+        whole = model.generate(
+            prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=24, do_sample=False
+        )
         assert all(list(r.token_ids) == whole[0, len(request.prompt_ids) :].tolist() for r in group)
 
 
@@ -86,13 +90,19 @@ def test_draw_follows_the_distribution():
     logits = torch.tensor([0.5, 0.2, 0.2, 0.1]).log()
     uniform = (torch.arange(10_000, dtype=torch.float64) + 0.5) / 10_000
     token, logp, entropy = draw(logits.expand(10_000, -1), uniform, SamplingConfig())
-    torch.testing.assert_close(torch.bincount(token).double() / 10_000, torch.tensor([0.5, 0.2, 0.2, 0.1]).double(), atol=2e-4, rtol=0)
+    torch.testing.assert_close(
+        torch.bincount(token).double() / 10_000,
+        torch.tensor([0.5, 0.2, 0.2, 0.1]).double(),
+        atol=2e-4,
+        rtol=0,
+    )
     assert logp[0].item() == pytest.approx(math.log(0.5), abs=1e-6)
     assert entropy[0].item() == pytest.approx(-sum(p * math.log(p) for p in (0.5, 0.2, 0.2, 0.1)), abs=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("settings", "kept"), [({"top_k": 1}, {0}), ({"top_k": 3}, {0, 1, 2}), ({"top_p": 0.6}, {0, 1}), ({"top_p": 0.5}, {0})]
+    ("settings", "kept"),
+    [({"top_k": 1}, {0}), ({"top_k": 3}, {0, 1, 2}), ({"top_p": 0.6}, {0, 1}), ({"top_p": 0.5}, {0})],
 )
 def test_narrowed_sampling(settings, kept):
     logits = torch.tensor([0.5, 0.25, 0.15, 0.1]).log()
@@ -105,7 +115,9 @@ def test_narrowed_sampling(settings, kept):
 def test_a_token_of_probability_zero_is_never_drawn():
     logits = torch.tensor([[-math.inf, 0.0, -math.inf]])
     for uniform in (0.0, 1 - 2**-53):
-        token, _, _ = draw(logits.nan_to_num(neginf=-1e9), torch.tensor([uniform], dtype=torch.float64), SamplingConfig())
+        token, _, _ = draw(
+            logits.nan_to_num(neginf=-1e9), torch.tensor([uniform], dtype=torch.float64), SamplingConfig()
+        )
         assert token.item() == 1
 
 

@@ -42,7 +42,9 @@ class DigitScorer:
 def run_config(tiny_model: Callable[..., str], tmp_path: Path) -> Callable[..., RunConfig]:
     """Maker of small configurations; keyword arguments are dotted settings with ``__`` for the dots."""
     data = tmp_path / "problems.jsonl"
-    rows = [{"id": f"p{i}", "prompt": f"{i % 10} {i // 10} {i % 7}", "answer": str(i % 10)} for i in range(24)]
+    rows = [
+        {"id": f"p{i}", "prompt": f"{i % 10} {i // 10} {i % 7}", "answer": str(i % 10)} for i in range(24)
+    ]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     def make(**settings: Any) -> RunConfig:

@@ -31,7 +31,7 @@ class RunConfig(Config):
     evaluation: EvaluationConfig = EvaluationConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     train: TrainConfig = TrainConfig()
-    trackers: list[Literal["tensorboard", "wandb", "trackio"]] = []
+    trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
 
     @field_validator("objective", mode="before")
     @classmethod
@@ -41,5 +41,7 @@ class RunConfig(Config):
     @model_validator(mode="after")
     def _evaluation_has_data(self) -> "RunConfig":
         if self.train.eval_every and self.evaluation.data is None:
-            raise ValueError("evaluation.data is needed while train.eval_every is above 0; set one of the two")
+            raise ValueError(
+                "evaluation.data is needed while train.eval_every is above 0; set one of the two"
+            )
         return self

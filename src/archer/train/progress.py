@@ -72,11 +72,15 @@ class ProgressDisplay:
         table = Table.grid(padding=(0, 3))
         for label, key, form in ROWS:
             if key in self._values:
-                table.add_row(label, form.format(self._values[key]), f"[dim]first {form.format(self._first[key])}[/]")
+                table.add_row(
+                    label, form.format(self._values[key]), f"[dim]first {form.format(self._first[key])}[/]"
+                )
         return table
 
     def _plain(self, step: int) -> str:
-        shown = [f"{label} {form.format(self._values[key])}" for label, key, form in ROWS if key in self._values]
+        shown = [
+            f"{label} {form.format(self._values[key])}" for label, key, form in ROWS if key in self._values
+        ]
         return f"step {step}/{self._steps}  {time.monotonic() - self._started:.0f} s  " + "  ".join(shown)
 
 
@@ -85,7 +89,9 @@ def before_and_after(first: dict[str, Any], last: dict[str, Any]) -> Table:
     table = Table(title="Held-out problems", title_justify="left")
     for column in ("", "before", "after", "change (points)"):
         table.add_column(column, justify="right" if column else "left")
-    shown: Sequence[str] = [key for key in first if key.startswith(("eval/avg@", "eval/pass@")) and "_interval" not in key]
+    shown: Sequence[str] = [
+        key for key in first if key.startswith(("eval/avg@", "eval/pass@")) and "_interval" not in key
+    ]
     for key in shown:
         before, after = first[key], last[key]
         table.add_row(

@@ -107,7 +107,7 @@ class RunRecords:
         ratio_BT: Tensor,
         tokenizer: PreTrainedTokenizerBase,
     ) -> None:
-        """Write ``rollouts/step_*.jsonl``; ``data.batch`` must be prepared and hold reference values if there are any."""
+        """Write ``rollouts/step_*.jsonl`` from a prepared batch, with reference values if there are any."""
         path = self.folder / "rollouts" / f"step_{step:06d}.jsonl"
         path.parent.mkdir(exist_ok=True)
         lines = []

@@ -5,7 +5,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-
 from archer.configs.data import DataConfig
 from archer.configs.loading import dump_config
 from archer.configs.run import RunConfig
@@ -84,7 +83,9 @@ def load_prompts(
 def _check_folder(folder: Path, resume: bool) -> None:
     exists = (folder / "config.yaml").exists()
     if exists and not resume:
-        raise ConfigError(f"{folder} holds a run already; add --resume to continue it, or choose another name=...")
+        raise ConfigError(
+            f"{folder} holds a run already; add --resume to continue it, or choose another name=..."
+        )
     if resume and not exists:
         raise CheckpointError(f"nothing to resume: {folder} holds no run; leave --resume away to start it")
 
@@ -98,7 +99,9 @@ def _parts(config: RunConfig, scorer: Scorer, records: RunRecords) -> Parts:
         records.event(0, "warning", message)
 
     def load(data: DataConfig) -> list[Problem]:
-        return load_prompts(data, renderer, config.rollout.max_prompt_tokens, config.rollout.overlong_prompts, note)
+        return load_prompts(
+            data, renderer, config.rollout.max_prompt_tokens, config.rollout.overlong_prompts, note
+        )
 
     problems = load(config.data)
     held_out: Sequence[Problem] = load(config.evaluation.data) if config.evaluation.data else []
@@ -124,7 +127,9 @@ def _parts(config: RunConfig, scorer: Scorer, records: RunRecords) -> Parts:
 def build_sampler(engine: str, policy: Policy, max_batch: int) -> LocalSampler:
     """The sampling engine of a run."""
     if engine != "local":
-        raise MissingDependencyError("rollout.engine: the vLLM engine is not available in this version; use local")
+        raise MissingDependencyError(
+            "rollout.engine: the vLLM engine is not available in this version; use local"
+        )
     return LocalSampler(policy, max_batch)
 
 
@@ -143,8 +148,12 @@ def _restore(trainer: Trainer, records: RunRecords, folder: Path) -> None:
     for notice in notices:
         records.event(0, "warning", notice)
     if path is None:
-        raise CheckpointError(f"nothing to resume: {folder / 'checkpoints'} holds no whole checkpoint {notices}")
-    state = load_state(path, trainer.config, trainer.parts.data_fingerprint, trainer.parts.renderer.fingerprint())
+        raise CheckpointError(
+            f"nothing to resume: {folder / 'checkpoints'} holds no whole checkpoint {notices}"
+        )
+    state = load_state(
+        path, trainer.config, trainer.parts.data_fingerprint, trainer.parts.renderer.fingerprint()
+    )
     trainer.policy.load(path)
     trainer.restore(state)
     records.forget_after(state.step)

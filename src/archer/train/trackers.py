@@ -22,7 +22,9 @@ class Tracker:
         self._warn = warn
         self._queue: queue.Queue[dict[str, Any] | None] = queue.Queue(maxsize=1000)
         self._failed = False
-        self._thread = threading.Thread(target=self._work, args=(connect,), name=f"tracker-{name}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._work, args=(connect,), name=f"tracker-{name}", daemon=True
+        )
         self._thread.start()
 
     def __call__(self, line: dict[str, Any]) -> None:
@@ -43,7 +45,9 @@ class Tracker:
         try:
             log = connect()
             while (line := self._queue.get()) is not None:
-                values = {k: v for k, v in line.items() if isinstance(v, int | float) and k not in ("step", "time")}
+                values = {
+                    k: v for k, v in line.items() if isinstance(v, int | float) and k not in ("step", "time")
+                }
                 log(int(line["step"]), values)
         except Exception as error:  # noqa: BLE001 - third-party code must not reach the run
             self._fail(f"{type(error).__name__}: {error}")

@@ -110,7 +110,10 @@ def _examples(problems: Sequence[Problem], config: WarmStartConfig) -> Iterator[
     for problem in problems:
         expression = problem.meta["entry"]["metadata"]["expression"]
         worked = choose.random() < config.worked_share
-        yield str(problem.prompt), worked_solution(expression) if worked else direct_solution(str(problem.answer))
+        yield (
+            str(problem.prompt),
+            worked_solution(expression) if worked else direct_solution(str(problem.answer)),
+        )
 
 
 def _train_tokenizer(texts: Sequence[str], vocabulary: int) -> PreTrainedTokenizerFast:
@@ -123,7 +126,9 @@ def _train_tokenizer(texts: Sequence[str], vocabulary: int) -> PreTrainedTokeniz
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
         special_tokens=["<|end|>"],
-        initial_alphabet=sorted({c for text in texts for c in text if c.isascii() and c.isprintable() and c != " "}),
+        initial_alphabet=sorted(
+            {c for text in texts for c in text if c.isascii() and c.isprintable() and c != " "}
+        ),
         show_progress=False,
     )
     core.train_from_iterator(texts[:2000], trainer)
@@ -175,14 +180,20 @@ def _teach(
     progress: Callable[[int, int, float], None],
 ) -> None:
     """Cross-entropy on the responses; padding lies to the right, where causal attention never looks."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, weight_decay=0.01, betas=(0.9, 0.98))
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, config.learning_rate, config.updates, pct_start=0.1)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=config.learning_rate, weight_decay=0.01, betas=(0.9, 0.98)
+    )
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, config.learning_rate, config.updates, pct_start=0.1
+    )
     order = random.Random(config.seed)
     for update in range(config.updates):
         ids_BT, labels_BT = _batch(order.sample(examples, config.batch), model.config.pad_token_id)
         logits_BTV = model(input_ids=ids_BT, use_cache=False).logits
-        loss = F.cross_entropy(logits_BTV[:, :-1].flatten(0, 1), labels_BT[:, 1:].flatten(), ignore_index=IGNORED)
-        loss.backward()
+        loss = F.cross_entropy(
+            logits_BTV[:, :-1].flatten(0, 1), labels_BT[:, 1:].flatten(), ignore_index=IGNORED
+        )
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
