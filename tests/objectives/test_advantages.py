@@ -42,7 +42,11 @@ def test_normalisations_on_one_right_of_four(config, expected):
 @pytest.mark.parametrize("config", [STD, MEAN, LOO])
 @pytest.mark.parametrize("reward", [[0.3] * 6, [0.1] * 3, [1.0] * 8, [0.0, 0.0], [0.7], [-1e6] * 5])
 def test_a_constant_group_has_advantage_exactly_zero(config, reward):
+    """In float64 the mean of three tenths is not a tenth."""
     assert advantages(reward, config) == [0.0] * len(reward)
+    exact = torch.tensor(reward, dtype=torch.float64)
+    group = torch.zeros(len(reward), dtype=torch.int64)
+    assert group_advantages(exact, group, config).tolist() == [0.0] * len(reward)
 
 
 @pytest.mark.parametrize("rest", [0.35, 0.4])
