@@ -53,7 +53,7 @@ def measure(path: Path, n: int, threshold: float) -> dict[str, float]:
     recipe = DataRecipe.model_validate(
         {
             "name": "benchmark",
-            "sources": [{"name": "made", "form": "archer", "path": str(path)}],
+            "sources": {"made": {"form": "archer", "path": str(path)}},
             "stages": {
                 "exact": {"kind": "exact-duplicates", "conflicts": "keep-first"},
                 "ngrams": {"kind": "ngram-duplicates", "test": {"n": n, "threshold": threshold}},

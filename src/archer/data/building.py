@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from archer.data.sources import origin_of, read_source
 from archer.data.stages import STAGES
 from archer.errors import DataError
 from archer.types import Problem
+
+Origins = Mapping[str, Mapping[str, Any]]
 
 
 def build(
@@ -50,8 +52,9 @@ def build(
         ConfigError: a difficulty stage without ``make_sampler``.
     """
     _claim(output)
-    origins = {source.name: origin_of(source) for source in (*recipe.sources, *recipe.benchmarks)}
-    plan = _plan(recipe, origins)
+    origins = {name: origin_of(name, config) for name, config in recipe.sources.items()}
+    benchmark_origins = {name: origin_of(name, config) for name, config in recipe.benchmarks.items()}
+    plan = _plan(recipe, origins, benchmark_origins)
     _remove_stale(output / "stages", {folder for folder, *_ in plan})
     context = StageContext(recipe, output / "work", output / "cache", make_sampler)
     reports: list[StageReport] = []
@@ -65,11 +68,11 @@ def build(
             tick = _ticker(progress, name, number, len(plan), total)
             report = run_stage(outcomes, here, StageReport(name, kind, key), recipe.samples, tick)
         reports.append(report)
-    return _finish(recipe, origins, reports, output, output / "stages" / plan[-1][0])
+    return _finish(recipe, (origins, benchmark_origins), reports, output, output / "stages" / plan[-1][0])
 
 
 def _finish(
-    recipe: DataRecipe, origins: dict[str, Any], reports: list[StageReport], output: Path, last: Path
+    recipe: DataRecipe, origins: tuple[Origins, Origins], reports: list[StageReport], output: Path, last: Path
 ) -> dict[str, Any]:
     shutil.rmtree(output / "work", ignore_errors=True)
     if not reports[-1].kept:
@@ -84,16 +87,19 @@ def _finish(
     return card
 
 
-def _plan(recipe: DataRecipe, origins: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+def _plan(
+    recipe: DataRecipe, origins: Origins, benchmark_origins: Origins
+) -> list[tuple[str, str, str, str]]:
     """Folder, name, kind and key of each stage that runs; a key covers all that its output depends on."""
-    sources = [(source.model_dump(mode="json"), origins[source.name]) for source in recipe.sources]
-    benchmarks = [(b.model_dump(mode="json"), origins[b.name]) for b in recipe.benchmarks]
-    key = _key(__version__, sources, list(recipe.prefer), recipe.samples)
+    sources = [[name, config.model_dump(mode="json")] for name, config in _by_preference(recipe)]
+    benchmarks = [[name, config.model_dump(mode="json")] for name, config in recipe.benchmarks.items()]
+    key = _key(__version__, sources, origins, recipe.samples)
     plan = [("00-sources", "sources", "sources", key)]
     for number, (name, stage) in enumerate(recipe.stages.items(), start=1):
         if stage.enabled:
+            settings = stage.model_dump(mode="json", exclude={"cache"})
             key = _key(
-                key, stage.model_dump(mode="json"), benchmarks if stage.kind == "decontaminate" else None
+                key, settings, [benchmarks, benchmark_origins] if stage.kind == "decontaminate" else None
             )
             plan.append((f"{number:02d}-{name}", name, stage.kind, key))
     return plan
@@ -110,17 +116,20 @@ def _outcomes(recipe: DataRecipe, name: str, before: Path, context: StageContext
 
 
 def _read(recipe: DataRecipe) -> Iterator[Outcome]:
-    for source in _by_preference(recipe):
-        for problem in read_source(source):
+    for name, source in _by_preference(recipe):
+        for problem in read_source(name, source):
             if isinstance(problem, DataError):
-                yield Outcome(Problem(source.name, "", source=source.name), "unusable row", str(problem))
+                detail = str(problem)
+                if source.path is not None:  # the card must not differ between machines
+                    detail = detail.replace(str(source.path), source.path.name)
+                yield Outcome(Problem(name, "", source=name), "unusable row", detail)
             else:
                 yield Outcome(problem)
 
 
-def _by_preference(recipe: DataRecipe) -> list[SourceConfig]:
+def _by_preference(recipe: DataRecipe) -> list[tuple[str, SourceConfig]]:
     rank = {name: place for place, name in enumerate(recipe.prefer)}
-    return sorted(recipe.sources, key=lambda source: rank.get(source.name, len(rank)))
+    return sorted(recipe.sources.items(), key=lambda item: rank.get(item[0], len(rank)))
 
 
 def _ticker(

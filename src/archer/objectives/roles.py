@@ -88,6 +88,16 @@ def reasoning_roles(
     return above(entropy_rank(entropy_BT, mask_BT, scope, tie, group_B), rho, tie) & mask_BT
 
 
+def by_role(reasoning_BT: Tensor, reasoning: float, knowledge: float, dtype: torch.dtype) -> Tensor:
+    """One of two numbers by role, ``[B, T]`` in ``dtype``."""
+    device = reasoning_BT.device
+    return torch.where(
+        reasoning_BT,
+        torch.full((), reasoning, dtype=dtype, device=device),
+        torch.full((), knowledge, dtype=dtype, device=device),
+    )
+
+
 def roles_of(batch: TokenBatch, config: Roles) -> Tensor:
     """Roles from the source that the config names: those filled in by ``prepare``, or the current policy's.
 

@@ -51,13 +51,17 @@ class PromptRenderer:
                     "model with a template"
                 )
             return prompt
-        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [dict(m) for m in prompt]
+        messages = (
+            [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [dict(m) for m in prompt]
+        )
         text: str = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         return text
 
     def ids(self, prompt: str | Sequence[Mapping[str, str]]) -> tuple[int, ...]:
         """Token ids of ``text(prompt)``; never cut."""
-        encoded = self.tokenizer(self.text(prompt), add_special_tokens=not self.uses_template, truncation=False)
+        encoded = self.tokenizer(
+            self.text(prompt), add_special_tokens=not self.uses_template, truncation=False
+        )
         return tuple(encoded["input_ids"])
 
     def fingerprint(self) -> str:
