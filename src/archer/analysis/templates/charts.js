@@ -43,7 +43,7 @@ function lineTraces(mark, axis, window_) {
   }
   traces.push({
     x: mark.x, y: mark.y, name: mark.name, yaxis: axis, opacity: smoothed ? 0.45 : 1,
-    mode: mark.x.length <= MARKER_LIMIT ? "lines+markers" : "lines", marker: { size: 5 },
+    mode: mark.x.length <= MARKER_LIMIT && !smoothed ? "lines+markers" : "lines", marker: { size: 5 },
     line: { color: hue, dash, width: smoothed ? 1 : 2 },
   });
   if (smoothed) {
@@ -95,9 +95,9 @@ function shapeOf(mark) {
 
 function axisLayout(axis) {
   const line = cssColour("--line");
-  const layout = { title: { text: axis.label, standoff: 8, font: { size: 11.5 } }, gridcolor: line, linecolor: line, zerolinecolor: line, automargin: true, type: axis.log ? "log" : "linear" };
+  const layout = { title: { text: axis.label, standoff: 8, font: { size: 11.5 } }, gridcolor: line, linecolor: line, zerolinecolor: line, automargin: true, exponentformat: "power", type: axis.log ? "log" : "linear" };
   if (axis.range) layout.range = axis.log ? axis.range.map(Math.log10) : axis.range;
-  if (axis.log) Object.assign(layout, axis.decades ? { dtick: 1, exponentformat: "power" } : { dtick: "D2", exponentformat: "none" });
+  if (axis.log) Object.assign(layout, axis.decades ? { dtick: 1 } : { dtick: "D2", exponentformat: "none" });
   if (axis.ticks && axis.ticks.length) Object.assign(layout, { tickvals: axis.ticks, ticktext: axis.tick_labels });
   return layout;
 }
