@@ -28,7 +28,9 @@ def find_recipe(name: str | Path) -> Path:
         if candidate.is_file():
             return candidate
     known = sorted(p.stem for p in RECIPES.glob("*.yaml"))
-    raise ConfigError(f"no recipe {str(name)!r}: expected a YAML file, or one of the shipped {', '.join(known)}")
+    raise ConfigError(
+        f"no recipe {str(name)!r}: expected a YAML file, or one of the shipped {', '.join(known)}"
+    )
 
 
 def load_config(kind: type[C], path: str | Path, overrides: Sequence[str] = ()) -> C:
@@ -113,7 +115,9 @@ def _known_keys(kind: type[BaseModel], location: Sequence[str]) -> set[str]:
             found
             for model in models
             for found in (
-                list(_models_in(model.model_fields[part].annotation)) if part in model.model_fields else _tagged(model, part)
+                list(_models_in(model.model_fields[part].annotation))
+                if part in model.model_fields
+                else _tagged(model, part)
             )
         ]
     return {name for model in models for name in model.model_fields}

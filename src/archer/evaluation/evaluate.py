@@ -37,7 +37,10 @@ class EvaluationResult:
         _, half = mean_interval([sum(row) / len(row) for row in scores if row])
         values = {f"eval/avg@{self.k}": avg_at_k(scores), f"eval/avg@{self.k}_interval": half}
         counts = [
-            (sum(v.status != "unscorable" for v in g.verdicts), sum(v.status == "correct" for v in g.verdicts))
+            (
+                sum(v.status != "unscorable" for v in g.verdicts),
+                sum(v.status == "correct" for v in g.verdicts),
+            )
             for g in self.groups
         ]
         for k in range(1, self.k + 1):
@@ -56,7 +59,10 @@ class EvaluationResult:
         with path.open("w", encoding="utf-8") as file:
             for group, prompt in zip(self.groups, prompts, strict=True):
                 for rollout, verdict in zip(group.rollouts, group.verdicts, strict=True):
-                    file.write(json.dumps(_record(group.problem, prompt, rollout, verdict), ensure_ascii=False) + "\n")
+                    file.write(
+                        json.dumps(_record(group.problem, prompt, rollout, verdict), ensure_ascii=False)
+                        + "\n"
+                    )
 
 
 def _distinct_share(groups: Sequence[Group]) -> float:

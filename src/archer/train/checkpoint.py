@@ -23,7 +23,10 @@ MARKER = "COMPLETE"
 
 MAY_CHANGE = frozenset(
     {"name", "output", "trackers", "evaluation", "rollout.max_batch"}
-    | {f"train.{f}" for f in ("steps", "eval_every", "checkpoint_every", "keep_checkpoints", "rollout_log_every")}
+    | {
+        f"train.{f}"
+        for f in ("steps", "eval_every", "checkpoint_every", "keep_checkpoints", "rollout_log_every")
+    }
 )
 """Settings that a resumed run may change, because they don't touch what is computed."""
 
@@ -82,7 +85,7 @@ def save_checkpoint(folder: Path, policy: Policy, state: TrainState, keep: int) 
 
 def newest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
     """The newest whole checkpoint, and a notice about each newer one that was passed over."""
-    notices = []
+    notices: list[str] = []
     for path in sorted((folder / "checkpoints").glob("step_*"), reverse=True):
         problem = _damage(path)
         if problem is None:
@@ -101,7 +104,9 @@ def load_state(path: Path, config: RunConfig, data: str, template: str) -> Train
     changed = sorted(_differences(state.settings, settings_of(config)))
     steps = state.settings["train"]["steps"]
     if config.optimizer.schedule != "constant" and steps != config.train.steps:
-        changed.append(f"train.steps ({steps} before, {config.train.steps} now), which shapes the learning rate")
+        changed.append(
+            f"train.steps ({steps} before, {config.train.steps} now), which shapes the learning rate"
+        )
     if changed:
         raise CheckpointError(
             f"{path}: the configuration changed in what the run computes: {', '.join(changed)}. Put the old values "

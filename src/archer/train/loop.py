@@ -39,6 +39,7 @@ class Parts:
     stream: PromptStream
     held_out: Sequence[Problem]
     data_fingerprint: str
+    first_prompt: str
 
 
 class Trainer:
@@ -99,7 +100,7 @@ class Trainer:
 
     def step(self, number: int) -> dict[str, float]:
         """One step of the algorithm (paper, Algorithm 1)."""
-        clock, meter = Clock(), Meter()
+        clock, meter, before = Clock(), Meter(), self.updates
         with clock.phase("step"):
             with clock.phase("sample"), self.interrupt.allowed():
                 groups = self.collect(number, meter)
@@ -113,12 +114,13 @@ class Trainer:
         every = self.config.train.rollout_log_every
         if every and (number % every == 0 or number == 1):
             self.records.rollouts(number, groups, data, ratio_BT, self.policy.tokenizer)
-        sampled = meter.values()["tokens/sampled"]
+        values = meter.values()
         return {
-            **meter.values(),
+            **values,
             **clock.seconds,
+            "optim/updates": float(self.updates - before),
             "tokens/trained": float(data.batch.mask_BT.sum()),
-            "speed/sampled_tokens_per_second": sampled / clock.seconds["time/sample"],
+            "speed/sampled_tokens_per_second": values["tokens/sampled"] / clock.seconds["time/sample"],
         }
 
     # ------------------------------------------------------------------ rollouts and rewards
@@ -143,7 +145,9 @@ class Trainer:
                 break
         else:
             self.records.event(
-                number, "warning", f"refilled {train.max_refills} times and still have {len(kept)} groups; training those"
+                number,
+                "warning",
+                f"refilled {train.max_refills} times and still have {len(kept)} groups; training those",
             )
         _measure(seen, meter)
         return kept
@@ -151,7 +155,9 @@ class Trainer:
     def score_tokens(self, groups: Sequence[Group], clock: Clock) -> StepData:
         """Advantages, old and reference log-probabilities, and roles: all constants of the update."""
         objective = self.config.objective
-        reward_B = torch.tensor([math.nan if v.score is None else v.score for g in groups for v in g.verdicts])
+        reward_B = torch.tensor(
+            [math.nan if v.score is None else v.score for g in groups for v in g.verdicts]
+        )
         group_B = torch.tensor([i for i, g in enumerate(groups) for _ in g.verdicts])
         advantage_B = group_advantages(reward_B, group_B, objective.advantage)
         data = assemble(groups, advantage_B, mask_truncated=self.config.train.mask_truncated)
@@ -166,7 +172,9 @@ class Trainer:
             batch = replace(batch, ref_logp_BT=ref_logp_BT)
         return replace(data, batch=prepare(batch, objective))
 
-    def _constants(self, data: StepData, compute: Callable[..., tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    def _constants(
+        self, data: StepData, compute: Callable[..., tuple[Tensor, Tensor]]
+    ) -> tuple[Tensor, Tensor]:
         """Log-probability and entropy ``[B, T]`` of every row, without gradient, on the CPU."""
         logp_BT, entropy_BT = torch.zeros_like(data.batch.logp_BT), torch.zeros_like(data.batch.logp_BT)
         with self.policy.evaluating():
@@ -179,7 +187,7 @@ class Trainer:
     # ------------------------------------------------------------------ the update
 
     def update(self, number: int, data: StepData, meter: Meter) -> Tensor:
-        """Epochs of mini-batches, each one optimiser update; returns the ratio ``[B, T]`` at each token's last visit."""
+        """Epochs of mini-batches, one optimiser update each; returns ``[B, T]`` ratios at each last visit."""
         train, first = self.config.train, True
         ratio_BT = torch.ones_like(data.batch.logp_BT)
         for epoch in range(train.epochs):
@@ -192,25 +200,31 @@ class Trainer:
                     self._apply(number, meter)
         return ratio_BT
 
-    def _backward(self, data: StepData, rows: Sequence[int], pass_index: int, meter: Meter, ratio_BT: Tensor) -> None:
+    def _backward(
+        self, data: StepData, rows: Sequence[int], pass_index: int, meter: Meter, ratio_BT: Tensor
+    ) -> None:
         """Gradient of one mini-batch. Micro-batches only bound memory: each is divided by the whole's counts."""
         objective, device = self.config.objective, self.policy.device
         counts = count(select(data.batch, rows, device), objective, pass_index=pass_index)
         total = 0.0
         for micro in micro_batches(data, rows, self.config.train.micro_batch_tokens):
-            logp_BT, entropy_BT = self.policy.logps([data.rows[i] for i in micro], self.config.rollout.temperature)
+            logp_BT, entropy_BT = self.policy.logps(
+                [data.rows[i] for i in micro], self.config.rollout.temperature
+            )
             batch = select(data.batch, micro, device)
             batch = replace(batch, logp_BT=logp_BT, entropy_BT=entropy_BT)
             terms = token_losses(batch, objective, pass_index=pass_index)
             loss = aggregate(terms, counts, objective)
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
             meter.add(terms.metrics)
             ratio = (logp_BT.detach() - batch.old_logp_BT).exp()
             ratio_BT[micro, : ratio.shape[1]] = torch.where(batch.mask_BT, ratio, 1.0).float().cpu()
         meter.add_value("optim/loss", total)
 
-    def _check_ratio(self, number: int, data: StepData, rows: Sequence[int], ratio_BT: Tensor, meter: Meter) -> None:
+    def _check_ratio(
+        self, number: int, data: StepData, rows: Sequence[int], ratio_BT: Tensor, meter: Meter
+    ) -> None:
         """Before any update the ratio must be 1: the sampler's log-probabilities are those of the trainer."""
         mismatch = float((ratio_BT[rows] - 1).abs().max())
         meter.add_value("ratio/first_mismatch", mismatch)
@@ -228,7 +242,12 @@ class Trainer:
     def _apply(self, number: int, meter: Meter) -> None:
         """Clip the gradient and step; a gradient that is not finite is skipped and counted."""
         train = self.config.train
-        total = train.steps * train.epochs * (train.prompts_per_step // train.mini_batch_prompts) * self.needs.passes
+        total = (
+            train.steps
+            * train.epochs
+            * (train.prompts_per_step // train.mini_batch_prompts)
+            * self.needs.passes
+        )
         rate = learning_rate(self.config.optimizer, self.updates, total)
         norm, taken = apply_update(self.optimizer, self.parameters, rate, self.config.optimizer.max_grad_norm)
         self.updates += taken
@@ -286,7 +305,7 @@ class Trainer:
         self.recompute = state.recompute
         self.optimizer.load_state_dict(dict(state.optimizer))
         self.parts.stream.restore(state.stream)
-        self.stream_state = state.stream
+        self.stream_state = dict(state.stream)
         self.parts.sampler.policy_version = state.updates
 
 

@@ -45,7 +45,7 @@ class Meter:
             self._totals[name] = (old_total + total, old_count + count)
 
     def values(self) -> dict[str, float]:
-        """Means, sums over counts; extremes under their short names (``ratio/value_max`` is ``ratio/max``)."""
+        """Means (sums over counts); extremes under their short names (``ratio/value_max`` is ``ratio/max``)."""
         return {
             name.replace("/value_", "/"): total if name.endswith(("_max", "_min")) else total / count
             for name, (total, count) in self._totals.items()
@@ -107,7 +107,7 @@ class RunRecords:
         ratio_BT: Tensor,
         tokenizer: PreTrainedTokenizerBase,
     ) -> None:
-        """Write ``rollouts/step_*.jsonl``; ``data.batch`` must be prepared and hold reference values if there are any."""
+        """Write ``rollouts/step_*.jsonl`` from a prepared batch, with reference values if there are any."""
         path = self.folder / "rollouts" / f"step_{step:06d}.jsonl"
         path.parent.mkdir(exist_ok=True)
         lines = []

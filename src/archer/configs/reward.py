@@ -1,0 +1,89 @@
+"""How responses are scored."""
+
+from typing import Literal, Self
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+
+from archer.configs.base import Config
+
+RewardKind = Literal["math", "paper", "procedural", "code", "custom"]
+
+
+class CodeConfig(Config):
+    """Limits of one program run by the code scorer.
+
+    Attributes:
+        isolation: ``auto`` takes the strongest that this machine has; a named one is needed, or the run
+            refuses to start.
+        cpu_seconds: CPU time of one test.
+        wall_seconds: wall time of one test; generous, so that a busy machine does not change verdicts.
+        sample_seconds: wall time of all tests of one response together.
+        memory_mb: address space of one program.
+        output_kb: bytes that one test may print.
+        processes: processes and threads alive at once.
+        max_tests: run at most this many tests of a problem, the first ones; ``null`` runs all.
+    """
+
+    isolation: Literal["auto", "bubblewrap", "rlimits"] = "auto"
+    cpu_seconds: PositiveFloat = 6.0
+    wall_seconds: PositiveFloat = 30.0
+    sample_seconds: PositiveFloat = 120.0
+    memory_mb: PositiveInt = 1024
+    output_kb: PositiveInt = 1024
+    processes: PositiveInt = 32
+    max_tests: PositiveInt | None = None
+
+
+class RewardConfig(Config):
+    """One scorer.
+
+    A problem goes to the grader of its own domain (``code``, ``procedural``, ``math``), so one data set may
+    mix them; ``kind`` decides between the maths graders, takes the domains that have none, and is checked
+    at the start. ``custom`` takes every problem.
+
+    Attributes:
+        kind: ``math`` follows docs/GRADING.md; ``paper`` is the comparison that the paper evaluates with;
+            ``procedural`` scores by the generator's own rule; ``code`` runs tests; ``custom`` calls
+            ``function``.
+        function: ``path.py:name`` of the user's function, sync or async. Called as
+            ``name(problem, text)``, or ``name(problems, texts)`` where ``batched``.
+        batched: the function takes lists and returns a list of the same length.
+        workers: worker processes; also the number of calls of a user's function at once.
+        cpu_seconds: CPU time for one response (maths and procedural).
+        wall_seconds: wall time for one response, or for one batch of a batched function.
+        memory_mb: address space of one maths or procedural worker.
+        queue_size: responses that may wait; ``submit`` blocks beyond it.
+        retries: how often a response is tried again on a fresh worker after a fault of the harness.
+        on_error: what happens when a scorer fails on a response: ``mask`` makes it unscorable, ``stop``
+            ends the run. Either way the response is named.
+        partial_credit: keep scores between 0 and 1 of procedural and code scorers; otherwise anything
+            below 1 is 0, as in the paper.
+        unboxed: whether ``Answer: 7`` or ``#### 7`` counts where a response has no box.
+        require_thinking: a maths response must be ``<think>...</think>`` and then the answer.
+        canary_every: responses between two checks with known answers; 0 checks at the start only.
+        code: limits of the code scorer.
+    """
+
+    kind: RewardKind = "math"
+    function: str | None = Field(default=None, pattern=r"^.+\.py:[A-Za-z_]\w*$")
+    batched: bool = False
+    workers: PositiveInt = 2
+    cpu_seconds: PositiveFloat = 1.0
+    wall_seconds: PositiveFloat = 10.0
+    memory_mb: PositiveInt = 2048
+    queue_size: PositiveInt = 16384
+    retries: NonNegativeInt = 1
+    on_error: Literal["mask", "stop"] = "mask"
+    partial_credit: bool = False
+    unboxed: Literal["reject", "accept"] = "reject"
+    require_thinking: bool = False
+    canary_every: NonNegativeInt = 2000
+    code: CodeConfig = CodeConfig()
+
+    @model_validator(mode="after")
+    def _function_belongs_to_custom(self) -> Self:
+        if self.kind == "custom" and self.function is None:
+            raise ValueError("function: needed by kind: custom, as path.py:name; got nothing")
+        if self.kind != "custom" and (self.function is not None or self.batched):
+            raise ValueError(f"function and batched belong to kind: custom; got kind: {self.kind}")
+        return self
