@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from archer.analysis.charts import SERIES, SMOOTHING_WINDOWS, Figure, Mark, Panel
+from archer.analysis.jsonl import Row
 from archer.analysis.records import FloatArray, Run
 from archer.analysis.settings import Experiment
 from archer.analysis.statistics import smooth
@@ -225,6 +226,12 @@ def series(run: Run, key: str) -> tuple[FloatArray, FloatArray]:
     ]
     table = np.asarray(points, np.float64).reshape(-1, 2)
     return table[:, 0], table[:, 1]
+
+
+def with_interval(row: Row, key: str) -> str:
+    """A metric of one step as text, with the half-width of its 95 % interval where the run recorded one."""
+    half = row.get(key + INTERVAL)
+    return f"{row[key]:.4g}" + (f" ± {half:.2g}" if isinstance(half, int | float) else "")
 
 
 def across_seeds(runs: Sequence[Run], key: str) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:

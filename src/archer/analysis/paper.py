@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from archer.analysis.charts import Figure, Mark, Panel
-from archer.analysis.dynamics import CHARTS, STEP_LABEL, dynamics_figure, expand, series
+from archer.analysis.dynamics import CHARTS, STEP_LABEL, dynamics_figure, expand, range_of_constant, series
 from archer.analysis.records import FloatArray
 from archer.analysis.scan import RATIO_EDGES, Scan, Summary
 from archer.analysis.settings import Experiment
@@ -301,6 +301,7 @@ def final_panel(experiments: Sequence[Experiment]) -> Panel | None:
         "Setting",
         "Accuracy (0 to 1)",
         [mark],
+        y_range=range_of_constant([mark]),
         x_range=edges,
         ticks=range(1, len(ends) + 1),
         tick_labels=labels,

@@ -183,7 +183,8 @@ def top_tokens(means: Sequence[TokenMean], size: int) -> tuple[list[TokenMean], 
 def smooth(values: FloatArray, window: int) -> FloatArray:
     """Local straight-line fits with Gaussian weights: no lag, and a straight line stays as it is, to its ends.
 
-    NaN entries are skipped and stay NaN; a window of 1 returns the values.
+    The result stays between the lowest and the highest value. NaN entries are skipped and stay NaN; a window of
+    1 returns the values.
 
     Args:
         values: ``[S]``, one value a step.
@@ -201,7 +202,8 @@ def smooth(values: FloatArray, window: int) -> FloatArray:
     # Where no neighbour has a weight, a line has no slope; the mean is what is left.
     flat = spread < 1e-9 * np.maximum(sums[0] * sums[2], 1e-300)
     line = (sums[2] * moments[0] - sums[1] * moments[1]) / np.where(flat, 1.0, spread)
-    return np.where(known, np.where(flat, moments[0] / np.maximum(sums[0], 1e-300), line), np.nan)
+    fitted = np.where(flat, moments[0] / np.maximum(sums[0], 1e-300), line)
+    return np.where(known, np.clip(fitted, values[known].min(), values[known].max()), np.nan)
 
 
 def bootstrap_interval(values: FloatArray, draws: int = 1000, level: float = 0.95) -> tuple[float, float]:

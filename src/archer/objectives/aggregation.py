@@ -67,7 +67,7 @@ def _aggregate_part(
         case "token-mean":
             if tokens is None:
                 own_mean = loss_BT.sum() / part.mask_BT.sum().clamp(min=1)
-                return own_mean * (responses / step_responses.clamp(min=1))
+                return own_mean * responses / step_responses.clamp(min=1)
             return loss_BT.sum() / tokens.clamp(min=1)
         case "seq-mean-token-mean":
             mean_B = loss_BT.sum(dim=1) / part.mask_BT.sum(dim=1).clamp(min=1)

@@ -93,6 +93,10 @@ function shapeOf(mark) {
   return null;
 }
 
+function isLarge(marks) {
+  return marks.some((mark) => (mark.y || []).some((value) => Math.abs(value) >= 1000));
+}
+
 function axisLayout(axis) {
   const line = cssColour("--line");
   const layout = { title: { text: axis.label, standoff: 8, font: { size: 11.5 } }, gridcolor: line, linecolor: line, zerolinecolor: line, automargin: true, exponentformat: "power", type: axis.log ? "log" : "linear" };
@@ -112,7 +116,7 @@ function draw(node) {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: cssColour("--text") },
     dragmode: window.matchMedia("(pointer: coarse)").matches ? false : "zoom",
-    xaxis: axisLayout(panel.x), yaxis: axisLayout(panel.y), shapes: marks.map(shapeOf).filter(Boolean),
+    xaxis: axisLayout(panel.x), yaxis: { ...axisLayout(panel.y), ...(isLarge(marks) ? { tickformat: ",d" } : {}) }, shapes: marks.map(shapeOf).filter(Boolean),
   };
   if (panel.y2) layout.yaxis2 = { ...axisLayout({ label: panel.y2.label, log: true, decades: true }), overlaying: "y", side: "right", showgrid: false };
   Plotly.react(node, marks.flatMap((mark) => tracesOf(mark, window_)), layout, { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] });
