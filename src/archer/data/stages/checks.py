@@ -13,6 +13,7 @@ from archer.data.fields import prompt_text
 from archer.data.outcomes import Outcome, StageContext, StageResult
 from archer.data.records import ProblemFile
 from archer.data.stages.examples import shown_tests
+from archer.rewards.math import check_gold
 from archer.types import Problem
 
 _KEPT_CONTROLS = "\t\n\r"
@@ -91,9 +92,6 @@ def _bad_gold(problem: Problem) -> str | None:
         return None
     if problem.answer is None or _NO_ANSWER.fullmatch(problem.answer.strip()):
         return f"no answer: {problem.answer}"
-    # Loading problems for training must not load a computer algebra system.
-    from archer.rewards.math import check_gold
-
     return check_gold(problem.answer)
 
 
