@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any
 
 from archer.errors import RewardError
@@ -40,11 +41,13 @@ class Plan:
         bubblewrap: path of the tool, ``None`` to go without.
         layout: what is visible inside.
         user: user id to become inside, where this process is root; ``None`` to stay the same user.
+        proc: whether the tool is asked for /proc, which containers often refuse.
     """
 
     bubblewrap: str | None
     layout: Layout
     user: int | None
+    proc: bool = True
 
 
 class Bay:
@@ -139,15 +142,20 @@ def _command(plan: Plan, descriptor: int, stack: contextlib.ExitStack) -> tuple[
     python += [str(descriptor), json.dumps(options)]
     if plan.bubblewrap is None:
         return python, []
-    arguments = [plan.bubblewrap, *_bubblewrap_arguments(layout)]
+    arguments = [plan.bubblewrap, *_bubblewrap_arguments(layout, plan.proc)]
     if plan.user is None:
         return [*arguments, "--unshare-user", "--", *python], []
     namespace = stack.enter_context(_two_users(plan.user))
     return [*arguments, "--userns", str(namespace), "--", *python], [namespace]
 
 
-def _bubblewrap_arguments(layout: Layout) -> Iterator[str]:
+def _bubblewrap_arguments(layout: Layout, proc: bool) -> Iterator[str]:
     yield from ("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
+    # Left to the tool, the folders on the way are closed to all but root.
+    shown = (*layout.shown, *layout.package_paths, str(CHILD), "/dev/null")
+    parents = {parent for path in shown for parent in map(str, Path(path).parents)} - {"/"}
+    for folder in sorted(parents):
+        yield from ("--perms", "0755", "--dir", folder)
     for path in layout.shown:
         yield from ("--ro-bind", path, path)
     for path in layout.hidden:
@@ -160,7 +168,9 @@ def _bubblewrap_arguments(layout: Layout) -> Iterator[str]:
         yield from ("--dev-bind", f"/dev/{name}", f"/dev/{name}")
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         yield from ("--symlink", f"/proc/self/fd/{number}", f"/dev/{name}")
-    yield from ("--proc", "/proc", "--dir", "/tmp", "--remount-ro", "/", "--chdir", "/")
+    yield from ("--proc" if proc else "--dir", "/proc", "--dir", "/tmp", "--chdir", "/")
+    for path in (*layout.hidden, "/"):
+        yield from ("--remount-ro", path)
     # Each test's process gives up all capabilities; the template needs them to make its namespaces.
     yield from ("--as-pid-1", "--cap-add", "ALL", "--hostname", "sandbox")
 

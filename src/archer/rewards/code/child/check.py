@@ -127,9 +127,9 @@ def _stubs(setup: str) -> list[str]:
 
 
 def _does_nothing(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Pass) or (
-        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-    )
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, ast.Constant)
+    return isinstance(statement, ast.Pass | ast.Import | ast.ImportFrom | ast.Raise)
 
 
 def _where(error: BaseException, code: str) -> str:
