@@ -74,7 +74,9 @@ class Bay:
                 self.close()
                 errors.seek(0)
                 said = errors.read(2000).decode("utf-8", "replace").strip()
-                raise SandboxFault(f"expected a sandbox to start, got {error}: {said or 'no message'}") from None
+                raise SandboxFault(
+                    f"expected a sandbox to start, got {error}: {said or 'no message'}"
+                ) from None
         ours.settimeout(_ANSWER_SECONDS)
 
     def spawn(self, role: str, limits: confine.Limits, descriptors: Sequence[int]) -> None:
@@ -90,7 +92,9 @@ class Bay:
         except OSError as error:
             raise SandboxFault(f"expected the sandbox to fork, got {error}") from None
         if answer != b"+":
-            raise SandboxFault("expected the sandbox to fork, but it " + ("could not" if answer else "has ended"))
+            raise SandboxFault(
+                "expected the sandbox to fork, but it " + ("could not" if answer else "has ended")
+            )
 
     def close(self) -> None:
         """End the sandbox and everything in it; safe to call again."""
@@ -155,7 +159,7 @@ def _bubblewrap_arguments(layout: Layout, proc: bool) -> Iterator[str]:
     shown = (*layout.shown, *layout.package_paths, str(CHILD), "/dev/null")
     parents = {parent for path in shown for parent in map(str, Path(path).parents)} - {"/"}
     for folder in sorted(parents):
-        yield from ("--perms", "0755", "--dir", folder)
+        yield from ("--dir", folder)
     for path in layout.shown:
         yield from ("--ro-bind", path, path)
     for path in layout.hidden:
@@ -201,5 +205,3 @@ def _two_users(user: int) -> Iterator[int]:
         yield namespace
     finally:
         os.close(namespace)
-
-

@@ -46,8 +46,9 @@ def compare_values(expected: Any, got: Any, tolerance: float | None, float_toler
     try:
         right = _equal_values(expected, got, tolerance, float_tolerance)
         return "" if right else f"expected {_short(repr(expected))}, got {_short(repr(got))}"
-    except RecursionError:
-        return "expected a value of ordinary depth"
+    except (RecursionError, ArithmeticError):
+        # Very deep, or a number (a signalling NaN) that refuses to be compared.
+        return f"expected {_short(repr(expected))}, got something that can't be compared"
     except ValueError:
         # An integer too long to be written in decimal.
         return f"expected {_short(str(expected))}, got something very long"
@@ -98,7 +99,9 @@ def _equal_values(expected: Any, got: Any, tolerance: float | None, float_tolera
             and all(_equal_values(expected[key], got[key], tolerance, float_tolerance) for key in expected)
         )
     if isinstance(expected, int | float) and isinstance(got, int | float):
-        allowed = tolerance if tolerance is not None else float_tolerance if isinstance(expected, float) else 0.0
+        allowed = (
+            tolerance if tolerance is not None else float_tolerance if isinstance(expected, float) else 0.0
+        )
         return expected == got or _close_numbers(expected, got, allowed)
     return bool(expected == got)
 

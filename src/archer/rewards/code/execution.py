@@ -173,6 +173,8 @@ class Execution:
             for key, _ in ready:
                 process, channel = key.data
                 data = _read(key.fd)
+                if data is None:
+                    continue
                 if data:
                     process.take(channel, data)
                     continue
@@ -192,11 +194,12 @@ class Execution:
         return self._stack.enter_context(channel)
 
 
-def _read(descriptor: int) -> bytes:
+def _read(descriptor: int) -> bytes | None:
+    """What there is; empty at the end, ``None`` where there is nothing yet."""
     try:
         return os.read(descriptor, _CHUNK)
     except BlockingIOError:
-        raise SandboxFault("expected something to read") from None
+        return None
     except ConnectionResetError:
         # The other side ended without reading all that it was sent.
         return b""
@@ -228,10 +231,8 @@ def _input(data: bytes, theirs: contextlib.ExitStack) -> int:
     """A file that holds ``data``, at its start: a program that reads on gets the end of file at once."""
     if not data:
         return _opened(os.open(os.devnull, os.O_RDONLY), theirs)
-    if hasattr(os, "memfd_create"):
-        file = theirs.enter_context(os.fdopen(os.memfd_create("input"), "wb+"))
-    else:
-        file = theirs.enter_context(tempfile.TemporaryFile())
+    memory = os.memfd_create("input") if hasattr(os, "memfd_create") else None
+    file = theirs.enter_context(tempfile.TemporaryFile() if memory is None else os.fdopen(memory, "wb+"))
     file.write(data)
     file.seek(0)
     return file.fileno()

@@ -75,14 +75,18 @@ def choose_isolation(config: CodeConfig) -> Isolation:
     """
     layout = find_layout(config.packages)
     refused: dict[str, str] = {}
-    levels: tuple[Level, ...] = ("bubblewrap", "rlimits") if config.isolation == "auto" else (config.isolation,)
+    levels: tuple[Level, ...] = (
+        ("bubblewrap", "rlimits") if config.isolation == "auto" else (config.isolation,)
+    )
     for level in levels:
         found = _try(level, layout, refused)
         if found is not None:
             _warn(found, config)
             return found
     reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
-    raise IsolationError(f"expected code isolation {config.isolation!r}, but this machine has none ({reasons})")
+    raise IsolationError(
+        f"expected code isolation {config.isolation!r}, but this machine has none ({reasons})"
+    )
 
 
 def _warn(found: Isolation, config: CodeConfig) -> None:

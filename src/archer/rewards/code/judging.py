@@ -113,7 +113,9 @@ def judge(
     runs = {"stdin": _run_stdin, "functional": _run_functional, "assert": _run_assert}
     kind = test.get("type")
     if kind not in runs:
-        raise DataError(f"test field 'type': expected one of {', '.join(runs)}, got {kind!r}; convert the test")
+        raise DataError(
+            f"test field 'type': expected one of {', '.join(runs)}, got {kind!r}; convert the test"
+        )
     return runs[kind](case)
 
 
@@ -121,7 +123,9 @@ def _run_stdin(case: _Case) -> TestResult:
     given, expected = _text(case.test, "input"), _text(case.test, "output")
     job = {"program": case.program, "prelude": case.config.prelude}
     with Execution(case.bay) as execution:
-        process = execution.start("stdin", job, case.limits, case.output_limit, given.encode("utf-8", "replace"))
+        process = execution.start(
+            "stdin", job, case.limits, case.output_limit, given.encode("utf-8", "replace")
+        )
         ended = _follow(execution, process, case.allowance)
     failure = _failure(process, ended, case.allowance)
     if failure is None:
@@ -174,7 +178,8 @@ def _run_assert(case: _Case) -> TestResult:
             if process is checker:
                 program.abort()
     started([program, checker])
-    assert program.ended is not None and checker.ended is not None
+    assert program.ended is not None
+    assert checker.ended is not None
     label, detail = _assert_label(program, program.ended, checker, checker.ended, token, case.allowance)
     both = program.ended.cpu + checker.ended.cpu
     return TestResult(label, detail, both, max(program.ended.wall, checker.ended.wall))
@@ -265,4 +270,6 @@ def _json(text: str, name: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise DataError(f"test field {name!r}: expected JSON on each line, got {text[:80]!r}; convert it") from None
+        raise DataError(
+            f"test field {name!r}: expected JSON on each line, got {text[:80]!r}; convert it"
+        ) from None

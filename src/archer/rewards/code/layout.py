@@ -49,7 +49,9 @@ class Layout:
     @property
     def is_open_to_others(self) -> bool:
         """Whether any user of this machine can read the interpreter and the packages."""
-        return all(_others_can_read(Path(path)) for path in (self.interpreter, *self.shown, *self.package_paths))
+        return all(
+            _others_can_read(Path(path)) for path in (self.interpreter, *self.shown, *self.package_paths)
+        )
 
 
 def find_layout(packages: Sequence[str]) -> Layout:
@@ -68,9 +70,7 @@ def find_layout(packages: Sequence[str]) -> Layout:
     shown = _without_nested(folders) + [path for path in _SINGLE if os.path.exists(path)]
     if not any(_is_below(interpreter, folder) for folder in shown):
         shown.append(interpreter)
-    hidden = [
-        f"{folder}/{name}" for folder in {*folders, "/usr/lib/python3"} for name in _PACKAGE_FOLDERS
-    ]
+    hidden = [f"{folder}/{name}" for folder in {*folders, "/usr/lib/python3"} for name in _PACKAGE_FOLDERS]
     site, paths = _find_packages(packages)
     return Layout(
         interpreter=interpreter,

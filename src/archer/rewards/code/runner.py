@@ -15,7 +15,7 @@ from typing import Any, Self
 from archer.configs.code import CodeConfig
 from archer.errors import DataError, RewardError
 from archer.rewards.code import canary
-from archer.rewards.code.bay import Bay, SandboxFault
+from archer.rewards.code.bay import Bay, Plan, SandboxFault
 from archer.rewards.code.isolation import IsolationReport, choose_isolation
 from archer.rewards.code.judging import Allowance, TestResult, judge
 
@@ -64,7 +64,8 @@ class CodeRunner:
     def __init__(self, config: CodeConfig) -> None:
         self._config = config
         self._isolation = choose_isolation(config)
-        self.workers = config.workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        self.workers = config.workers or _usable_cpus()
+        self._owner = os.getpid()
         # A place of the pool: a bay that is free, or None where one has to be started.
         self._free: queue.SimpleQueue[Bay | None] = queue.SimpleQueue()
         for _ in range(self.workers):
@@ -119,6 +120,8 @@ class CodeRunner:
             bay = self._free.get()
             if bay is not None:
                 bay.close()
+        for _ in range(self.workers):
+            self._free.put(None)
 
     def __enter__(self) -> Self:
         return self
@@ -132,6 +135,8 @@ class CodeRunner:
         with self._lock:
             if self._closed or self._broken:
                 raise RewardError(self._broken or "the code runner is closed")
+            if self._owner != os.getpid():
+                raise RewardError("a code runner can't be used in a fork; make one in each process")
             self._runs += 1
             due = self._runs % self._config.canary_every == 0
         if due:
@@ -194,6 +199,8 @@ class CodeRunner:
     def _place(self) -> Iterator[_Place]:
         place = _Place(self._isolation.plan, self._free.get())
         try:
+            if self._closed:
+                raise RewardError("the code runner is closed")
             yield place
         except BaseException:
             # Whatever happened here, no process of this test may be left for the next.
@@ -203,8 +210,12 @@ class CodeRunner:
             self._free.put(place.held)
 
 
+def _usable_cpus() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class _Place:
-    def __init__(self, plan: Any, held: Bay | None) -> None:
+    def __init__(self, plan: Plan, held: Bay | None) -> None:
         self._plan = plan
         self.held = held
 

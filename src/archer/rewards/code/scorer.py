@@ -89,7 +89,11 @@ def _helpers(problem: Problem) -> str:
     response makes of the same name.
     """
     name = problem.meta.get("entry_point")
-    if not isinstance(problem.prompt, str) or not isinstance(name, str) or f"def {name}(" not in problem.prompt:
+    if (
+        not isinstance(problem.prompt, str)
+        or not isinstance(name, str)
+        or f"def {name}(" not in problem.prompt
+    ):
         return ""
     try:
         tree = ast.parse(problem.prompt)

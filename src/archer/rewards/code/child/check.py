@@ -140,4 +140,8 @@ def _where(error: BaseException, code: str) -> str:
             line = trace.tb_lineno
         trace = trace.tb_next
     text = str(error)[:200]
-    return f"line {line}: {code.splitlines()[line - 1].strip()[:200]}" + (f" ({text})" if text else "") if line else text
+    return (
+        f"line {line}: {code.splitlines()[line - 1].strip()[:200]}" + (f" ({text})" if text else "")
+        if line
+        else text
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import resource
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -43,6 +44,7 @@ class Features:
         private_tmp: a file system of its own at /tmp, gone with it; files may be written there only.
         proc: a view of its own processes at /proc.
         user: user id to become, ``None`` where it stays what the template is.
+        counted: tasks are counted for this sandbox alone, so that they can be limited.
         seccomp: a system call filter.
         landlock: version of the interface, 0 without.
     """
@@ -52,6 +54,7 @@ class Features:
     private_tmp: bool
     proc: bool
     user: int | None
+    counted: bool
     seccomp: bool
     landlock: int
 
@@ -149,9 +152,9 @@ def _set_limits(features: Features, limits: Limits, base_memory: int) -> None:
     if base_memory:
         wanted[resource.RLIMIT_AS] = (base_memory + limits.memory,) * 2
         wanted[resource.RLIMIT_STACK] = (_STACK, _STACK)
-    if not features.seccomp or features.user is not None:
-        # Counts every task of the user, so it is kept to users that run nothing else, and to where no filter
-        # stops other processes.
+    if features.counted or not features.seccomp:
+        # Where a user's tasks elsewhere count too, this would stop honest threads; but without a filter it is
+        # all that stops fork bombs.
         wanted[resource.RLIMIT_NPROC] = (limits.threads, limits.threads)
     for name, (soft, hard) in wanted.items():
         _, ceiling = resource.getrlimit(name)
@@ -163,16 +166,24 @@ def _set_limits(features: Features, limits: Limits, base_memory: int) -> None:
 def find_features(setting: Setting, network: bool, user: int | None) -> Features:
     """Try each part in a process of its own."""
     isolated = kernel.LINUX and works(_try_namespaces)
+    become = user if user is not None and works(lambda: os.setresuid(user, user, user)) else None
     private_tmp = isolated and setting.private_root and works(lambda: _try_mount("tmpfs", "/tmp"))
     return Features(
         namespaces=isolated,
         network=network,
         private_tmp=private_tmp,
         proc=isolated and setting.private_root and works(lambda: _try_mount("proc", "/proc")),
-        user=user if user is not None and works(lambda: os.setresuid(user, user, user)) else None,
+        user=become,
+        counted=become is not None or (network and os.getuid() != 0 and _counts_by_namespace()),
         seccomp=seccomp.supported() and works(_try_seccomp),
         landlock=0 if setting.private_root else landlock.version(),
     )
+
+
+def _counts_by_namespace() -> bool:
+    # Since Linux 5.14 each user namespace has its own count.
+    numbers = re.findall(r"\d+", os.uname().release)[:2]
+    return [int(number) for number in numbers] >= [5, 14]
 
 
 def works(action: Callable[[], object]) -> bool:
@@ -180,10 +191,11 @@ def works(action: Callable[[], object]) -> bool:
     pid = os.fork()
     if pid == 0:
         code = 1
-        with contextlib.suppress(OSError):
+        try:
             action()
             code = 0
-        os._exit(code)
+        finally:
+            os._exit(code)
     return os.waitpid(pid, 0)[1] == 0
 
 

@@ -51,6 +51,8 @@ def _allow(rules: int, path: str) -> None:
         return
     try:
         rights = _READ if os.path.isdir(path) else _EXECUTE | _READ_FILE
-        kernel.syscall(_ADD, rules, _PATH_BENEATH, ctypes.create_string_buffer(struct.pack("=Qi", rights, place)), 0)
+        kernel.syscall(
+            _ADD, rules, _PATH_BENEATH, ctypes.create_string_buffer(struct.pack("=Qi", rights, place)), 0
+        )
     finally:
         os.close(place)

@@ -10,7 +10,7 @@ import builtins
 import operator
 import socket
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from . import plain, wire
 
@@ -29,6 +29,9 @@ _OPERATIONS: dict[str, Callable[..., object]] = {
     "equal": operator.eq,
     "instance": isinstance,
 }
+
+
+_T = TypeVar("_T")
 
 
 class ProgramError(Exception):
@@ -224,7 +227,7 @@ def _text(error: BaseException) -> str:
         return ""
 
 
-def _expect(kind: type, value: Any) -> Any:
-    if type(value) is not kind:
+def _expect(kind: type[_T], value: object) -> _T:
+    if not isinstance(value, kind):
         raise ProgramError(f"expected {kind.__name__}, got {type(value).__name__}")
     return value

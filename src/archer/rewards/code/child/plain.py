@@ -212,7 +212,9 @@ class _Decoder:
 
     def _immutable(self, place: int, kind: str, payload: Any) -> Any:
         if kind in ("tuple", "frozenset"):
-            depth = 1 + max((self._depth.get(item[0], 0) for item in payload if isinstance(item, list)), default=0)
+            depth = 1 + max(
+                (self._depth.get(item[0], 0) for item in payload if isinstance(item, list)), default=0
+            )
             if depth > _DEEPEST:
                 raise BadMessage(f"expected at most {_DEEPEST} tuples within each other")
             self._depth[place] = depth

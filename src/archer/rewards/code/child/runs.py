@@ -24,18 +24,14 @@ from typing import Any, NoReturn
 from . import check, plain, serve, wire
 from .program import Failure, describe, run_code
 
+# In LiveCodeBench's order: later names win, and the built-in ones over those of the modules before.
+_STAR_MODULES = (
+    *("string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics"),
+    *("itertools", "functools", "operator", "io", "sys", "json"),
+)
 _PRELUDE = "\n".join(
-    [
-        *(
-            f"from {name} import *"
-            for name in (
-                "string re datetime collections heapq bisect copy math random statistics itertools functools "
-                "operator io sys json builtins typing"
-            ).split()
-        ),
-        "import string, re, datetime, collections, heapq, bisect, copy, math, random, statistics, itertools",
-        "import functools, operator, io, sys, json",
-    ]
+    [f"from {name} import *" for name in (*_STAR_MODULES, "builtins", "typing")]
+    + [f"import {name}" for name in _STAR_MODULES]
 )
 _PRELUDE_RECURSION = 50_000
 _MEMORY_ERROR = wire.pack({"failed": Failure("run", "MemoryError", "").to_json()})
@@ -173,4 +169,3 @@ def _check(job: dict[str, Any], control: socket.socket, peer: socket.socket) -> 
     label, detail = check.run(job["setup"], job["code"], peer)
     control.sendall(wire.pack({"token": job["token"], "label": label, "detail": detail}))
     return 0
-

@@ -20,6 +20,7 @@ STATUS, CONTROL, INPUT, OUTPUT, PEER = range(5)
 
 _CONTROL_AT, _PEER_AT = 3, 4
 _LONGEST_SLEEP = 0.25
+_End = tuple[int, resource.struct_rusage]
 # Where an exit can't be waited for with a time limit, it is asked for this often.
 _POLL_SECONDS = 0.005
 
@@ -85,17 +86,18 @@ def _arrange(descriptors: Sequence[int]) -> socket.socket:
 def _watch(pid: int, limits: confine.Limits, started: float, status: socket.socket) -> dict[str, Any]:
     killed = ""
     exits = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
-    try:
-        while not killed and not _wait(exits, pid, limits, started, status):
-            killed = _over_limit(pid, limits, started, status)
-    finally:
-        # The group is the child's own, as it leads a session; in namespaces of its own all of it dies anyway.
-        for kill in (os.kill, os.killpg):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                kill(pid, signal.SIGKILL)
-        if exits is not None:
-            os.close(exits)
-    _, state, usage = os.wait4(pid, 0)
+    # The end may also be found by asking, and is then not to be waited for again.
+    ended: _End | None = None
+    while not killed and ended is None and not _sleep(exits, pid, limits, started, status):
+        ended = None if exits is not None else _collect(pid, os.WNOHANG)
+        killed = "" if ended else _over_limit(pid, limits, started, status)
+    # The group is the child's own, as it leads a session; in namespaces of its own all of it dies anyway.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    if ended is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    state, usage = ended or _collect(pid, 0) or (0, resource.getrusage(resource.RUSAGE_CHILDREN))
     return {
         "exit": os.WEXITSTATUS(state) if os.WIFEXITED(state) else None,
         "signal": os.WTERMSIG(state) if os.WIFSIGNALED(state) else None,
@@ -106,19 +108,23 @@ def _watch(pid: int, limits: confine.Limits, started: float, status: socket.sock
     }
 
 
-def _wait(
+def _collect(pid: int, options: int) -> _End | None:
+    found, state, usage = os.wait4(pid, options)
+    return (state, usage) if found else None
+
+
+def _sleep(
     exits: int | None, pid: int, limits: confine.Limits, started: float, status: socket.socket
 ) -> bool:
-    """Sleep until the process has ended (True), or its limits have to be looked at."""
+    """Sleep until the process has ended (True, where that can be told), or there is something to look at."""
     left = min(
         limits.cpu_seconds - (_cpu_seconds(pid) or 0.0), limits.wall_seconds - (time.monotonic() - started)
     )
     seconds = min(max(left, 0.001), _LONGEST_SLEEP)
     if exits is None:
-        ready, _, _ = select.select([status], [], [], _POLL_SECONDS)
-        # WNOWAIT leaves the status to be collected with the resource usage.
-        return not ready and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    ready, _, _ = select.select([exits, status], [], [], seconds)
+        select.select([status], [], [], min(seconds, _POLL_SECONDS))
+        return False
+    ready, _, _ = select.select([exits, status.fileno()], [], [], seconds)
     return exits in ready
 
 
