@@ -231,11 +231,15 @@ def _input(data: bytes, theirs: contextlib.ExitStack) -> int:
     """A file that holds ``data``, at its start: a program that reads on gets the end of file at once."""
     if not data:
         return _opened(os.open(os.devnull, os.O_RDONLY), theirs)
-    memory = os.memfd_create("input") if hasattr(os, "memfd_create") else None
-    file = theirs.enter_context(tempfile.TemporaryFile() if memory is None else os.fdopen(memory, "wb+"))
-    file.write(data)
-    file.seek(0)
-    return file.fileno()
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("input")
+    else:
+        descriptor, path = tempfile.mkstemp()
+        os.unlink(path)
+    with open(_opened(descriptor, theirs), "wb", closefd=False) as file:
+        file.write(data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
 
 
 def peers() -> tuple[socket.socket, socket.socket]:

@@ -100,13 +100,14 @@ def _warn(found: Isolation, config: CodeConfig) -> None:
 
 def _try(level: Level, layout: Layout, refused: dict[str, str]) -> Isolation | None:
     try:
-        return _bubblewrap(layout) if level == "bubblewrap" else _limits_only(layout)
+        plan, features = _bubblewrap(layout) if level == "bubblewrap" else _limits_only(layout)
     except SandboxFault as fault:
         refused[level] = str(fault)
         return None
+    return Isolation(level, plan, IsolationReport(level, _guards(plan, features), dict(refused)))
 
 
-def _bubblewrap(layout: Layout) -> Isolation:
+def _bubblewrap(layout: Layout) -> tuple[Plan, Features]:
     tool = shutil.which("bwrap")
     if tool is None:
         raise SandboxFault("bwrap isn't on the path; install the package bubblewrap")
@@ -116,13 +117,12 @@ def _bubblewrap(layout: Layout) -> Isolation:
     plan, features = _first_that_starts(plans)
     if not features.namespaces and not features.seccomp:
         raise SandboxFault("neither namespaces nor a system call filter can be had for each test")
-    return Isolation("bubblewrap", plan, _report("bubblewrap", plan, features))
+    return plan, features
 
 
-def _limits_only(layout: Layout) -> Isolation:
+def _limits_only(layout: Layout) -> tuple[Plan, Features]:
     becomes_nobody = os.geteuid() == 0 and layout.is_open_to_others
-    plan, features = _first_that_starts([Plan(None, layout, NOBODY if becomes_nobody else None)])
-    return Isolation("rlimits", plan, _report("rlimits", plan, features))
+    return _first_that_starts([Plan(None, layout, NOBODY if becomes_nobody else None)])
 
 
 def _first_that_starts(plans: list[Plan]) -> tuple[Plan, Features]:
@@ -138,20 +138,19 @@ def _first_that_starts(plans: list[Plan]) -> tuple[Plan, Features]:
     raise fault or SandboxFault("no plan")
 
 
-def _report(level: Level, plan: Plan, features: Features) -> IsolationReport:
+def _guards(plan: Plan, features: Features) -> dict[str, str]:
     boxed = plan.bubblewrap is not None
     calls = "system call filter" if features.seccomp else ""
     spaces = "namespaces" if features.namespaces else ""
-    guards = {
+    return {
         "network": _both("namespace" if features.network else "", calls),
         "other processes": _both(spaces, calls),
         "survivors": _both(spaces, calls),
         "changing files": _both("read-only root" if boxed else "", "" if features.private_tmp else calls),
         "reading files": "minimal root" if boxed else "landlock" if features.landlock else "",
-        "fork bombs": _both(calls, "limit on tasks" if features.user is not None or not calls else ""),
+        "fork bombs": _both(calls, "limit on tasks" if features.counted or not calls else ""),
         "CPU time, memory, file sizes": "limits",
     }
-    return IsolationReport(level, guards, {})
 
 
 def _both(*guards: str) -> str:

@@ -233,6 +233,8 @@ def _failure(process: Process, ended: Ended, allowance: Allowance) -> tuple[Labe
         stage, error, detail = map(str, failed)
         if stage == "compile":
             return "syntax_error", f"{error}: {detail}"
+        if stage == "result":
+            return "wrong_answer", detail
         return "memory_limit" if error == "MemoryError" else "runtime_error", f"{error}: {detail}"
     if ended.exit:
         return "runtime_error", f"exit code {ended.exit}"

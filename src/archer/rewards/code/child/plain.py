@@ -27,6 +27,7 @@ _CONTAINERS: tuple[tuple[type, str], ...] = (
 )
 # The hash of a tuple is computed by recursion in C, without a guard against the end of the stack.
 _DEEPEST = 200
+_KINDS = dict(_CONTAINERS)
 _FILLED = {"list", "dict", "set", "deque", "bytearray", "object"}
 
 Export = Callable[[object], list[Any]]
@@ -85,10 +86,10 @@ class Encoder:
             kind = self._kind(value)
             if kind in _FILLED:
                 self._later.append((self._add(value), kind, value))
-                stack += [(child, False) for child in self._children(kind, value)]
+                stack += [(one, False) for one in self._children(kind, value) if not _is_scalar(one)]
             elif kind in ("tuple", "frozenset") and not leaving:
                 stack.append((value, True))
-                stack += [(child, False) for child in self._children(kind, value)]
+                stack += [(one, False) for one in self._children(kind, value) if not _is_scalar(one)]
             elif kind in ("tuple", "frozenset"):
                 self._nodes[self._add(value)] = [kind, self._contents(kind, value)]
             else:
@@ -103,10 +104,10 @@ class Encoder:
     def _kind(self, value: object) -> str:
         if self._classes.get(type(value).__name__) is type(value):
             return "object"
-        for base, kind in _CONTAINERS:
-            if isinstance(value, base):
-                return kind
-        return ""
+        kind = _KINDS.get(type(value))
+        if kind is not None:
+            return kind
+        return next((kind for base, kind in _CONTAINERS if isinstance(value, base)), "")
 
     def _children(self, kind: str, value: Any) -> Iterator[object]:
         # Methods of the base, not of a subclass that may have its own.

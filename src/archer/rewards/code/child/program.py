@@ -13,7 +13,7 @@ class Failure:
     """Why a program ended early.
 
     Attributes:
-        stage: ``"compile"`` or ``"run"``.
+        stage: ``"compile"``, ``"run"``, or ``"result"`` where what it returned can't be compared.
         error: name of the exception's type.
         detail: its text, cut.
     """

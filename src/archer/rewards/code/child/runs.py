@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib.machinery
+import importlib.util
 import io
 import os
 import random
@@ -52,7 +53,13 @@ class _Packages:
     ) -> importlib.machinery.ModuleSpec | None:
         if path is not None or name not in self._names:
             return None
-        return importlib.machinery.PathFinder.find_spec(name, [self._site])
+        # Not by a search of the folder: only what is in it by these names may be readable.
+        folder = os.path.join(self._site, name)
+        if os.path.isdir(folder):
+            return importlib.util.spec_from_file_location(
+                name, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+            )
+        return importlib.util.spec_from_file_location(name, folder + ".py")
 
 
 def warm(folder: str, packages: Sequence[str]) -> None:
@@ -144,6 +151,8 @@ def _call(job: dict[str, Any], control: socket.socket) -> int:
                 function = namespace[job["fn_name"]]
             result = plain.Encoder().message(function(*job["arguments"]))
             control.sendall(wire.pack({"result": result}))
+        except plain.NotPlain as error:
+            failure = describe("result", error)
         except BaseException as error:  # noqa: BLE001  the program's own code runs here
             failure = describe("run", error)
     if failure is not None:
