@@ -3,6 +3,8 @@
 Each is contained and scores 0, and the next honest program in the same sandbox scores 1 and finds it clean.
 """
 
+# One program a line, so that the table can be read as one.
+# ruff: noqa: E501
 import contextlib
 import os
 import socket

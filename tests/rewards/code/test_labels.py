@@ -1,5 +1,7 @@
 """Each kind of test and each label; both isolation levels where they could differ."""
 
+# One program a line, so that the tables can be read as such.
+# ruff: noqa: E501
 import pytest
 
 from archer.configs.code import CodeConfig

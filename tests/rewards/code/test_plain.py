@@ -174,7 +174,22 @@ JSON = st.recursive(
     max_leaves=10,
 )
 KINDS = st.sampled_from(
-    "list tuple dict set frozenset deque bytearray object int bool float str bytes complex range decimal fraction x".split()
+    [
+        *(
+            "list",
+            "tuple",
+            "dict",
+            "set",
+            "frozenset",
+            "deque",
+            "bytearray",
+            "object",
+            "int",
+            "bool",
+            "float",
+        ),
+        *("str", "bytes", "complex", "range", "decimal", "fraction", "x"),
+    ]
 )
 NODES = st.lists(
     st.tuples(KINDS, st.lists(st.lists(st.integers(-1, 6), max_size=1) | JSON, max_size=4) | JSON)

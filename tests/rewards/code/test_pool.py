@@ -64,7 +64,7 @@ def leak_check(runs, level):
         with ThreadPoolExecutor(2) as threads:
             results = list(threads.map(lambda _: pool.run("while True: pass", [ECHO]), range(runs)))
         assert {one.tests[0].label for one in results} == {"time_limit"}
-        assert wait_until(lambda: set(descendants(os.getpid())) == processes)
+        assert wait_until(lambda: set(descendants(os.getpid())) <= processes)
         assert "Z" not in descendants(os.getpid()).values()
         assert open_files() == files
         assert all(one.passed == 1 for one in [*warm, pool.run("print(input())", [ECHO])])
@@ -90,22 +90,26 @@ def test_everything_ends_with_its_parent(level):
     program = (
         "import sys, warnings; warnings.simplefilter('ignore')\n"
         "from archer.configs.code import CodeConfig\nfrom archer.rewards.code import CodeRunner\n"
-        f"pool = CodeRunner(CodeConfig(isolation={level!r}, workers=1))\nprint('ready', flush=True)\n"
+        f"pool = CodeRunner(CodeConfig(isolation={level!r}, workers=1))\nprint('ready', flush=True)\ninput()\n"
         "pool.run('import time; time.sleep(1000)', [{'type': 'stdin', 'input': '', 'output': ''}])"
     )
     parent = subprocess.Popen(
         [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
     )
     assert parent.stdout.readline() == b"ready\n"
     # The supervisor and the program appear beside what was there when it was ready.
     count = len(descendants(parent.pid))
+    parent.stdin.write(b"go\n")
+    parent.stdin.flush()
     assert wait_until(lambda: len(descendants(parent.pid)) > count)
     left = set(descendants(parent.pid))
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     parent.stdout.close()
+    parent.stdin.close()
     alive = lambda: [pid for pid in left if Path(f"/proc/{pid}").exists()]  # noqa: E731
     assert wait_until(lambda: not alive()), alive()
 
@@ -189,9 +193,11 @@ def test_a_canary_that_fails_later_stops_all_further_runs(monkeypatch):
 
 def test_isolation_that_is_not_there_is_refused(monkeypatch):
     monkeypatch.setattr(isolation.shutil, "which", lambda _: None)
-    with pytest.raises(IsolationError, match="bubblewrap.*install the package bubblewrap"):
+    with pytest.raises(IsolationError, match=r"bubblewrap.*install the package bubblewrap"):
         CodeRunner(CodeConfig(isolation="bubblewrap"))
-    with pytest.warns(UserWarning, match="no bubblewrap"), CodeRunner(CodeConfig(workers=1)) as pool:
+    with pytest.warns(UserWarning, match="no bubblewrap"):
+        pool = CodeRunner(CodeConfig(workers=1))
+    with pool:
         assert pool.isolation.level == "rlimits"
         assert pool.run("print(input())", [ECHO]).passed == 1
     report = probe_isolation()

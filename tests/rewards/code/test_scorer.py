@@ -161,7 +161,8 @@ def corruption(problem):
         return f"\n{CORRUPT}\nSolution.{name} = wrapped(Solution.{name})"
     return (
         f"\nimport types\n{CORRUPT}\nfor key, value in list(globals().items()):\n"
-        "    if isinstance(value, types.FunctionType) and key not in ('corrupted', 'wrapped'): globals()[key] = wrapped(value)"
+        "    if isinstance(value, types.FunctionType) and key not in ('corrupted', 'wrapped'):\n"
+        "        globals()[key] = wrapped(value)"
     )
 
 
