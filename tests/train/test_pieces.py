@@ -9,7 +9,7 @@ import torch
 from archer.configs.train import OptimizerConfig
 from archer.train.batching import assemble, micro_batches, mini_batches, select
 from archer.train.optimizer import apply_update, build_optimizer, learning_rate
-from archer.train.records import Meter, RunRecords, repetition
+from archer.train.records import Meter, RunRecords
 from archer.train.trackers import Tracker, build_trackers
 from archer.types import Group, Problem, Rollout, Verdict
 
@@ -99,14 +99,6 @@ def test_meter():
         meter.add({"ratio/value_max": (torch.tensor(total), torch.tensor(count))})
         meter.add({"ratio/value_min": (torch.tensor(-total), torch.tensor(count))})
     assert meter.values() == {"a/mean": 1.0, "ratio/max": 5.0, "ratio/min": -5.0}
-
-
-@pytest.mark.parametrize(
-    ("text", "n", "expected"),
-    [("a b a b a b", 2, 0.6), ("a b c d e " * 8, 20, 0.761905), ("too short", 20, 0.0), ("A a A a", 1, 0.75)],
-)
-def test_repetition(text, n, expected):
-    assert repetition(text, n) == pytest.approx(expected, abs=1e-6)
 
 
 def test_metrics_that_are_not_finite_become_null(tmp_path):
