@@ -5,7 +5,7 @@ import json
 import pytest
 
 from archer.configs.loading import RECIPES, dump_config, find_recipe, load_config
-from archer.configs.objective import ArcherConfig, DapoConfig
+from archer.configs.objective import ArcherConfig, DapoConfig, GrpoConfig
 from archer.configs.run import RunConfig
 from archer.errors import ConfigError
 
@@ -68,6 +68,8 @@ def test_overrides_reach_every_depth():
 
 def test_the_method_can_be_changed_and_defaults_to_archer(tmp_path):
     assert isinstance(load_config(RunConfig, "demo", ["objective={method: dapo}"]).objective, DapoConfig)
+    changed = load_config(RunConfig, "archer-math-1.5b", ["objective.method=grpo", "objective.beta=0.01"])
+    assert changed.objective == GrpoConfig(beta=0.01)
     values = {"policy": {"model": "m"}, "data": {"path": "d.jsonl"}, "train": {"eval_every": 0}}
     path = tmp_path / "r.yaml"
     path.write_text(json.dumps({**values, "objective": {"rho": 0.5}}))

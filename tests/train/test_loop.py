@@ -5,12 +5,14 @@ import math
 import os
 import signal
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
 
+from archer.configs.objective import ObjectiveConfig
 from archer.errors import CheckpointError, ConfigError
 from archer.train.checkpoint import checkpoint_path
 from archer.train.loop import Trainer
@@ -31,6 +33,34 @@ def weights_of(folder: Path, step: int) -> dict[str, torch.Tensor]:
 
 def run(config, resume=False):
     return train(config, resume=resume, report=lambda line: None)
+
+
+METHODS = [m for m in get_args(get_args(ObjectiveConfig)[0])]
+
+
+@pytest.mark.parametrize("kind", METHODS, ids=lambda kind: kind.model_fields["method"].default)
+def test_every_method_trains(run_config, scorer, kind):
+    method = kind.model_fields["method"].default
+    extra = {"objective__vocabulary_size": 40} if "vocabulary_size" in kind.model_fields else {}
+    folder, _ = run(run_config(objective__method=method, train__steps=1, train__eval_every=0, **extra))
+    (line,) = lines_of(folder)
+    assert line["optim/skipped"] == 0
+    assert line["ratio/first_mismatch"] < 1e-5
+    assert line["optim/grad_norm"] > 0
+    assert all(math.isfinite(v) for v in line.values())
+
+
+def test_overlong_shaping_gives_an_all_wrong_group_advantages(run_config, scorer):
+    scorer.judge = lambda problem, text: 0.0
+    settings = {"train__steps": 1, "train__eval_every": 0, "train__rollout_log_every": 1}
+    folder, _ = run(run_config(**settings, train__overlong_buffer=8))
+    records = lines_of(folder, "rollouts/step_000001.jsonl")
+    for record in records:
+        same = [r for r in records if r["group"] == record["group"]]
+        longest = max(len(r["token_ids"]) for r in same)
+        if len({max(0, len(r["token_ids"]) - 4) for r in same}) > 1 and len(record["token_ids"]) == longest:
+            assert record["advantage"] < 0
+    assert any(r["advantage"] > 0 for r in records)
 
 
 @pytest.mark.parametrize("method", ["archer", "archer-released", "grpo", "dapo"])

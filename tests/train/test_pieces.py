@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from archer.configs.train import OptimizerConfig
-from archer.train.batching import assemble, micro_batches, mini_batches, select
+from archer.train.batching import assemble, micro_batches, mini_batches, select, think_end
 from archer.train.optimizer import apply_update, build_optimizer, learning_rate
 from archer.train.records import Meter, RunRecords
 from archer.train.trackers import Tracker, build_trackers
@@ -31,7 +31,6 @@ def test_assemble_masks_padding_and_rows_without_a_verdict():
         mask_truncated=False,
     )
     assert data.batch.mask_BT.tolist() == [[True] * 3, [False] * 3, [True, True, False]]
-    assert data.batch.advantage_BT[0].tolist() == [0.5] * 3
     assert data.batch.group_B.tolist() == [0, 0, 1]
     assert data.rows[2] == ((1, 2, 3), (0, 1))
 
@@ -39,13 +38,13 @@ def test_assemble_masks_padding_and_rows_without_a_verdict():
 def test_truncated_rows_are_masked_on_request():
     groups = [group_of(2, 2, reasons=["length", "stop"])]
     for masked in (False, True):
-        data = assemble(groups, torch.zeros(2), mask_truncated=masked)
+        data = assemble(groups, mask_truncated=masked)
         assert data.batch.mask_BT[0].any().item() is not masked
 
 
 def test_micro_batches_hold_every_row_once_within_the_budget():
     groups = [group_of(5, 2, 9), group_of(1, 1), group_of(30)]
-    data = assemble(groups, torch.zeros(6), mask_truncated=False)
+    data = assemble(groups, mask_truncated=False)
     runs = micro_batches(data, range(6), 20)
     assert sorted(i for run in runs for i in run) == list(range(6))
     for run in runs:
@@ -55,7 +54,7 @@ def test_micro_batches_hold_every_row_once_within_the_budget():
 
 
 def test_mini_batches_keep_groups_whole_and_depend_on_the_seed_alone():
-    data = assemble([group_of(1, 1) for _ in range(6)], torch.zeros(12), mask_truncated=False)
+    data = assemble([group_of(1, 1) for _ in range(6)], mask_truncated=False)
     batches = mini_batches(data, 4, seed=3)
     assert [len(b) for b in batches] == [8, 4]
     assert sorted(i for b in batches for i in b) == list(range(12))
@@ -65,9 +64,15 @@ def test_mini_batches_keep_groups_whole_and_depend_on_the_seed_alone():
 
 
 def test_select_cuts_to_the_longest_row():
-    data = assemble([group_of(3, 1)], torch.zeros(2), mask_truncated=False)
+    data = assemble([group_of(3, 1)], mask_truncated=False)
     assert select(data.batch, [1]).mask_BT.shape == (1, 1)
     assert select(data.batch, [1, 0]).old_logp_BT.tolist() == [[-1, 0, 0], [-1, -1, -1]]
+
+
+def test_think_end():
+    rollouts = [r for group in (group_of(5), group_of(2)) for r in group.rollouts]
+    assert think_end(rollouts, 3).tolist() == [3, -1]
+    assert think_end(rollouts, None).tolist() == [-1, -1]
 
 
 def test_learning_rate():

@@ -83,6 +83,8 @@ def _apply(values: dict[str, Any], override: str) -> None:
         if not isinstance(inner, dict):
             raise ConfigError(f"override {override!r}: {parent} is {inner!r}, which has no fields")
         place = inner
+    if key == "objective.method" and place.get("method", "archer") != value:
+        place.clear()  # another method has other settings, and refuses those of the old one
     place[last] = value
 
 

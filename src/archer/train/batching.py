@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from archer.policy.packed import Pair
-from archer.types import Group, TokenBatch
+from archer.types import Group, Rollout, TokenBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class StepData:
     batch: TokenBatch
 
 
-def assemble(groups: Sequence[Group], advantage_B: Tensor, *, mask_truncated: bool) -> StepData:
-    """Pad the groups' responses on the right.
+def assemble(groups: Sequence[Group], *, mask_truncated: bool) -> StepData:
+    """Pad the groups' responses on the right; advantages are 0 until they are known.
 
     Rows without a verdict are masked, so that they count nowhere; with ``mask_truncated`` so are those cut off by
     the length limit.
@@ -49,12 +49,19 @@ def assemble(groups: Sequence[Group], advantage_B: Tensor, *, mask_truncated: bo
         logp_BT=logp_BT,
         old_logp_BT=logp_BT,
         mask_BT=(torch.arange(shape[1]) < lengths_B[:, None]) & usable_B[:, None],
-        advantage_BT=advantage_B[:, None].expand(shape),
+        advantage_BT=torch.zeros(shape),
         old_entropy_BT=entropy_BT,
         group_B=torch.tensor(number),
         response_B=torch.arange(len(pairs)),
     )
     return StepData([(rollout.prompt_ids, rollout.token_ids) for rollout, _ in pairs], number, batch)
+
+
+def think_end(rollouts: Sequence[Rollout], tag: int | None) -> Tensor:
+    """Index of the first token ``tag`` in each response, -1 where there is none, int64 ``[B]``."""
+    return torch.tensor(
+        [r.token_ids.index(tag) if tag is not None and tag in r.token_ids else -1 for r in rollouts]
+    )
 
 
 def select(batch: TokenBatch, index: Sequence[int], device: torch.device | str = "cpu") -> TokenBatch:

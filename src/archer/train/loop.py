@@ -16,17 +16,26 @@ from archer.analysis.statistics import repetition
 from archer.configs.run import RunConfig
 from archer.data import PromptStream
 from archer.evaluation.evaluate import evaluate, sample_and_score
-from archer.objectives import aggregate, count, group_advantages, needs, prepare, token_losses
+from archer.objectives import (
+    aggregate,
+    count,
+    group_advantages,
+    needs,
+    overlong_penalty,
+    prepare,
+    shape_rewards,
+    token_losses,
+)
 from archer.policy.model import Policy
 from archer.policy.tokenizer import PromptRenderer
 from archer.rewards import Scorer
 from archer.rollout.sampler import Sampler
-from archer.train.batching import StepData, assemble, micro_batches, mini_batches, select
+from archer.train.batching import StepData, assemble, micro_batches, mini_batches, select, think_end
 from archer.train.checkpoint import TrainState, save_checkpoint, settings_of
 from archer.train.interrupt import Interrupt
 from archer.train.optimizer import apply_update, build_optimizer, learning_rate
 from archer.train.records import Clock, Meter, RunRecords
-from archer.types import Group, Problem
+from archer.types import Group, Problem, TokenBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +163,8 @@ class Trainer:
         return kept
 
     def score_tokens(self, groups: Sequence[Group], clock: Clock) -> StepData:
-        """Advantages, old and reference log-probabilities, and roles: all constants of the update."""
-        objective = self.config.objective
-        reward_B = torch.tensor(
-            [math.nan if v.score is None else v.score for g in groups for v in g.verdicts]
-        )
-        group_B = torch.tensor([i for i, g in enumerate(groups) for _ in g.verdicts])
-        advantage_B = group_advantages(reward_B, group_B, objective.advantage)
-        data = assemble(groups, advantage_B, mask_truncated=self.config.train.mask_truncated)
+        """Old and reference log-probabilities, advantages and roles: all constants of the update."""
+        data = assemble(groups, mask_truncated=self.config.train.mask_truncated)
         batch = data.batch
         if self.recompute:
             with clock.phase("old"):
@@ -171,7 +174,32 @@ class Trainer:
             with clock.phase("reference"):
                 ref_logp_BT, _ = self._constants(data, self.policy.reference_logps)
             batch = replace(batch, ref_logp_BT=ref_logp_BT)
-        return replace(data, batch=prepare(batch, objective))
+        advantage_B = self.advantages(groups, batch)
+        batch = replace(batch, advantage_BT=advantage_B[:, None].expand_as(batch.logp_BT))
+        return replace(data, batch=prepare(batch, self.config.objective))
+
+    def advantages(self, groups: Sequence[Group], batch: TokenBatch) -> Tensor:
+        """Each response's reward against its group's, ``[B]``; unscorable ones get 0 and count nowhere."""
+        train, objective = self.config.train, self.config.objective
+        rollouts = [r for group in groups for r in group.rollouts]
+        reward_B = torch.tensor(
+            [math.nan if v.score is None else v.score for g in groups for v in g.verdicts]
+        )
+        if train.overlong_buffer is not None:
+            length_B = torch.tensor([len(r.token_ids) for r in rollouts])
+            limit = self.config.rollout.max_response_tokens
+            reward_B = reward_B + overlong_penalty(
+                length_B, limit=limit, buffer=train.overlong_buffer, factor=train.overlong_factor
+            )
+        if self.needs.shaped_reward:
+            reward_B = shape_rewards(
+                reward_B,
+                objective,
+                entropy_BT=batch.old_entropy_BT,
+                mask_BT=batch.mask_BT,
+                think_end_B=think_end(rollouts, self.policy.tokenizer.convert_tokens_to_ids("</think>")),
+            )
+        return group_advantages(reward_B, batch.group_B, objective.advantage, length_B=batch.mask_BT.sum(1))
 
     def _constants(
         self, data: StepData, compute: Callable[..., tuple[Tensor, Tensor]]
@@ -214,7 +242,10 @@ class Trainer:
             )
             batch = select(data.batch, micro, device)
             batch = replace(batch, logp_BT=logp_BT, entropy_BT=entropy_BT)
-            terms = token_losses(batch, objective, pass_index=pass_index)
+            generator = torch.Generator(device).manual_seed(
+                _mix(self.config.train.seed, self.updates, micro[0])
+            )
+            terms = token_losses(batch, objective, pass_index=pass_index, generator=generator)
             loss = aggregate(terms, counts, objective)
             loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
