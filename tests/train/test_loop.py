@@ -35,7 +35,7 @@ def run(config, resume=False):
     return train(config, resume=resume, report=lambda line: None)
 
 
-METHODS = [m for m in get_args(get_args(ObjectiveConfig)[0])]
+METHODS = list(get_args(get_args(ObjectiveConfig)[0]))
 
 
 @pytest.mark.parametrize("kind", METHODS, ids=lambda kind: kind.model_fields["method"].default)

@@ -25,11 +25,7 @@ def group_of(*lengths, scores=None, reasons=None):
 
 
 def test_assemble_masks_padding_and_rows_without_a_verdict():
-    data = assemble(
-        [group_of(3, 1, scores=[1.0, None]), group_of(2)],
-        torch.tensor([0.5, 0.0, -1.0]),
-        mask_truncated=False,
-    )
+    data = assemble([group_of(3, 1, scores=[1.0, None]), group_of(2)], mask_truncated=False)
     assert data.batch.mask_BT.tolist() == [[True] * 3, [False] * 3, [True, True, False]]
     assert data.batch.group_B.tolist() == [0, 0, 1]
     assert data.rows[2] == ((1, 2, 3), (0, 1))

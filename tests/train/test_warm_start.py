@@ -6,14 +6,14 @@ from transformers import AutoTokenizer
 
 from archer.configs.policy import PolicyConfig
 from archer.policy.model import Policy
-from archer.train.warm_start import DEMO, direct_solution, make_warm_start, worked_solution
+from archer.train.warm_start import DEMO, guessed_solution, make_warm_start, worked_solution
 
 
 def test_worked_solution():
     assert worked_solution("4 - 1 - 7 + 10") == (
         "Step by step:\n4 - 1 = 3\n3 - 7 = -4\n-4 + 10 = 6\nThe answer is \\boxed{6}."
     )
-    assert direct_solution("-4") == "I think the answer is \\boxed{-4}."
+    assert guessed_solution(-4) == "I think the answer is \\boxed{-4}."
 
 
 @pytest.fixture(scope="module")

@@ -199,7 +199,8 @@ class Trainer:
                 mask_BT=batch.mask_BT,
                 think_end_B=think_end(rollouts, self.policy.tokenizer.convert_tokens_to_ids("</think>")),
             )
-        return group_advantages(reward_B, batch.group_B, objective.advantage, length_B=batch.mask_BT.sum(1))
+        group_B = torch.tensor([i for i, group in enumerate(groups) for _ in group.rollouts])
+        return group_advantages(reward_B, group_B, objective.advantage, length_B=batch.mask_BT.sum(1))
 
     def _constants(
         self, data: StepData, compute: Callable[..., tuple[Tensor, Tensor]]

@@ -1,8 +1,8 @@
 """The demo's starting model: a tiny causal language model taught by worked examples made on the spot.
 
-Half of the examples work the sum out step by step, half answer at once. The model learns to do the first well and
-the second badly, and picks either at random: there is something for reinforcement learning to find. Nothing is
-downloaded; the result is kept and used again while this recipe is the same.
+Half of the examples come from a careful pupil, who works the sum out step by step; half from a careless one, who
+guesses at once and is off by up to four. The model learns both and picks either at random, so there is something
+for reinforcement learning to find.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ class WarmStartConfig(Config):
 
     data: DataConfig
     worked_share: float = 0.5
-    updates: int = 240
+    updates: int = 500
     batch: int = 128
     learning_rate: float = 3e-3
     vocabulary: int = 320
@@ -100,8 +100,8 @@ def worked_solution(expression: str) -> str:
     return "Step by step:\n" + "\n".join(lines) + f"\nThe answer is \\boxed{{{total}}}."
 
 
-def direct_solution(answer: str) -> str:
-    """The answer without any work."""
+def guessed_solution(answer: int) -> str:
+    """An answer without any work."""
     return f"I think the answer is \\boxed{{{answer}}}."
 
 
@@ -110,10 +110,8 @@ def _examples(problems: Sequence[Problem], config: WarmStartConfig) -> Iterator[
     for problem in problems:
         expression = problem.meta["entry"]["metadata"]["expression"]
         worked = choose.random() < config.worked_share
-        yield (
-            str(problem.prompt),
-            worked_solution(expression) if worked else direct_solution(str(problem.answer)),
-        )
+        guess = int(str(problem.answer)) + choose.randint(-4, 4)
+        yield str(problem.prompt), worked_solution(expression) if worked else guessed_solution(guess)
 
 
 def _train_tokenizer(texts: Sequence[str], vocabulary: int) -> PreTrainedTokenizerFast:
