@@ -44,7 +44,7 @@ class RewardConfig(Config):
     function: str | None = Field(default=None, pattern=r"^.+\.py:[A-Za-z_]\w*$")
     batched: bool = False
     workers: PositiveInt = 2
-    cpu_seconds: PositiveFloat = 1.0
+    cpu_seconds: PositiveFloat = 0.8
     wall_seconds: PositiveFloat = 10.0
     memory_mb: PositiveInt = 2048
     queue_size: PositiveInt = 16384

@@ -39,8 +39,9 @@ _REWRITES = [
         (r"\\[dtcx]frac(?![A-Za-z])", r"\\frac"),
         (r"\\[dt]binom(?![A-Za-z])", r"\\binom"),
         (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))", r"\\degree "),
+        (r"(\\degree )\s*(?:\\(?:text|mathrm)\s*\{\s*[CF]\s*\}|[CF])(?![A-Za-z])", r"\1"),
         (r"\\%", "%"),
-        (r"\\\$|\\pounds(?![A-Za-z])|\\euro(?![A-Za-z])", ""),
+        (r"\\\$", r"\\dollar "),
         (r"\$|(?<!\\)\\[()\[\]]", " "),
     )
 ]

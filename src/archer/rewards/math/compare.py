@@ -56,7 +56,7 @@ def _unwrapped(node: Node) -> Node:
 def _compare_regions(gold: Node, pred: Node) -> Match:
     gold_pieces, pred_pieces = region(_unlabelled(gold)), region(_unlabelled(pred))
     if gold_pieces is None or pred_pieces is None:
-        return Match(False, "not_a_set")
+        return same_equation(gold, pred) if gold.op == pred.op == "relation" else Match(False, "not_a_set")
     return same_region(gold_pieces, pred_pieces, compare)
 
 
@@ -149,9 +149,11 @@ def _tuple_kind(node: Node) -> str | None:
 
 
 def _compare_single(gold: Node, pred: Node) -> Match:
-    exact_side = approximation(pred, gold)
-    if exact_side is not None:
-        return exact_side if isinstance(exact_side, Match) else compare(gold, exact_side)
+    exact_gold, exact_pred = approximation(gold, gold), approximation(pred, gold)
+    if isinstance(exact_pred, Match):
+        return exact_pred
+    if exact_pred is not None or isinstance(exact_gold, Node):
+        return compare(exact_gold if isinstance(exact_gold, Node) else gold, exact_pred or pred)
     gold_is, pred_is = labelled(gold), labelled(pred)
     if isinstance(pred_is, Match):
         return pred_is
@@ -159,11 +161,11 @@ def _compare_single(gold: Node, pred: Node) -> Match:
         return Match(None, "gold_relation")
     if gold_is.relation or pred_is.relation:
         return _compare_relations(gold, gold_is, pred, pred_is)
-    if gold_is.name is not None or pred_is.name is not None:
-        if gold_is.name is not None and pred_is.name is not None and gold_is.name != pred_is.name:
-            return same_equation(gold, pred)
-        return compare(gold_is.value, pred_is.value)
-    return _compare_quantities(gold, pred)
+    if gold_is.name is not None and pred_is.name is not None and gold_is.name != pred_is.name:
+        return same_equation(gold, pred)
+    if gold_is.value is gold and pred_is.value is pred:
+        return _compare_quantities(gold, pred)
+    return compare(gold_is.value, pred_is.value)
 
 
 def _compare_relations(gold: Node, gold_is: Labelled, pred: Node, pred_is: Labelled) -> Match:
@@ -266,7 +268,7 @@ def _compare_words(gold: Node, pred: Node) -> Match:
 
 
 def _words(node: Node) -> str:
-    words = words_of(node.text).split()
+    words = [word for word in words_of(node.text).split() if word != "and"]
     return " ".join(words[1:] if len(words) > 1 and words[0] in ("the", "a", "an") else words)
 
 

@@ -36,6 +36,10 @@ class Cursor:
         """Put another token in the place of the one at hand."""
         self._tokens[self._at] = token
 
+    def remove(self, ahead: int) -> None:
+        """Drop the token ``ahead`` of the cursor."""
+        del self._tokens[self._at + ahead]
+
     def expect(self, text: str) -> None:
         """Consume one token, which must be ``text``."""
         if self.take().text != text:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from archer.rewards.math.syntax import Node
@@ -30,10 +31,12 @@ def rational(node: Node) -> Value:
     rule = _RULES.get(node.op)
     if rule is None:
         return None
-    values = [rational(arg) for arg in node.args]
-    exact = [value for value in values if value is not None]
-    if len(exact) != len(values):
-        return None
+    exact = []
+    for arg in node.args:
+        value = rational(arg)
+        if value is None:
+            return None
+        exact.append(value)
     # A sign can't make a number larger, so literals of any size keep theirs.
     return -exact[0] if node.op == "neg" else _bounded(rule(*exact))
 
@@ -73,14 +76,21 @@ def _bounded(value: Value) -> Value:
     return value
 
 
-def _total(*terms: Fraction) -> Fraction:
-    return sum(terms, Fraction(0))
+def _total(*terms: Fraction) -> Value:
+    return _folded(operator.add, Fraction(0), terms)
 
 
 def _product(*factors: Fraction) -> Value:
-    result = Fraction(1)
-    for factor in factors:
-        result *= factor
+    return _folded(operator.mul, Fraction(1), factors)
+
+
+def _folded(
+    combine: Callable[[Fraction, Fraction], Fraction], start: Fraction, values: Sequence[Fraction]
+) -> Value:
+    """The fold, given up as soon as a partial result is too large: many large fractions take minutes."""
+    result = start
+    for value in values:
+        result = combine(result, value)
         if _bounded(result) is None:
             return None
     return result

@@ -180,6 +180,9 @@ class Expressions(Cursor, ABC):
                 return self._number(token.text)
             case "letter":
                 return self._symbol(token.text)
+            case "word" if self.peek().text == "_" and token.text.isalnum():
+                self.take()
+                return Node("based", text=f"{token.text}|{self._base()}")
             case "word":
                 return Node("text", text=token.text)
             case "command" if token.text not in _OPENING and token.text not in _ENCLOSED:

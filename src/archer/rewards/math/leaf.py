@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 from archer.rewards.math.exact import decimal_of, is_literal, rational, terminates
 from archer.rewards.math.match import Match
@@ -23,9 +24,11 @@ def same_value(gold: Node, pred: Node) -> Match:
         return Match(True, "identical")
     if any(part.text == "infinity" for side in (gold, pred) for part in side.walk()):
         return Match(False, "infinity")
-    if is_literal(gold) and not _evaluated(gold, pred):
-        return Match(False, "unevaluated")
     exact_gold, exact_pred = rational(gold), rational(pred)
+    if is_literal(gold) and not _evaluated(gold, pred):
+        if exact_pred is None and _rounded(gold, exact_gold, pred, None).equal:
+            return Match(True, "rounded")
+        return Match(False, "unevaluated")
     if exact_gold is not None and exact_pred is not None:
         if exact_gold == exact_pred:
             return Match(True, "exact")
@@ -54,19 +57,19 @@ def _rounded(gold: Node, exact_gold: Fraction | None, pred: Node, exact_pred: Fr
         digits = decimal_of(decimal)
         if digits is None or exact_decimal is None or digits[0] < MIN_DIGITS or decimal_of(other) is not None:
             continue
-        if within_last_digit(exact_decimal, digits[1], other, exact_other):
+        endless = exact_other is None or not terminates(exact_other)
+        if endless and is_rounding(exact_decimal, digits[1], other, exact_other):
             return Match(True, "rounded")
     return Match(False, "different")
 
 
-def within_last_digit(decimal: Fraction, places: int, other: Node, exact: Fraction | None) -> bool:
-    """Whether ``decimal``, written with so many places, is ``other`` rounded or cut off."""
-    unit = Fraction(1, 10**places)
-    if exact is not None:
-        return not terminates(exact) and abs(decimal - exact) < unit
-    value = approximate(other)
+def is_rounding(decimal: Fraction, places: int, other: Node, exact: Fraction | None) -> bool:
+    """Whether ``decimal``, with so many places, is ``other`` (``exact`` if rational) rounded or cut off."""
+    value: Any = approximate(other) if exact is None else exact
     if value is None:
         return False
-    context = value.context
-    gap = abs(context.mpf(decimal.numerator) / decimal.denominator - value)
-    return bool(gap < context.mpf(1) / 10**places)
+    if exact is None:
+        decimal = value.context.mpf(decimal.numerator) / decimal.denominator
+    gap = (abs(value) - abs(decimal)) * 10**places
+    # Half a unit either way, or cut off towards zero.
+    return decimal * value >= 0 and bool(2 * gap >= -1 and gap < 1)

@@ -19,7 +19,7 @@ def is_name(node: Node) -> bool:
         case "abs" | "function":
             return is_name(node.args[0])
         case "brackets":
-            return node.text == "[]" and len(node.args) == 1 and is_name(node.args[0])
+            return (node.text == "()" or len(node.args) == 1) and all(is_name(arg) for arg in node.args)
         case "mul":
             return all(_is_figure_part(part) for part in node.args) or node.args[-1].text.startswith("angle ")
     return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import mpmath  # type: ignore[import-untyped]
@@ -19,11 +19,11 @@ from archer.rewards.math.syntax import Node
 
 _CONSTANT_DIGITS = (60, 300)
 _FUNCTION_DIGITS = (40, 90)
-_MAX_NODES = 3000
+_MAX_NODES = 1500
 _MAX_MAGNITUDE = 2_000_000
 _MAX_ANGLE_BITS = 4000
 _MAX_GAMMA = 20_000
-_ENOUGH_POINTS = 5
+_ENOUGH_POINTS, _LEAST_POINTS = 5, 2
 # Numerators over 64. Odd, so that no point is a special value; sizes and signs vary from row to row.
 _POINTS = (
     (27, 45, 19, 37, 11, 53),
@@ -39,8 +39,16 @@ _POINTS = (
 )
 
 
+Point = Mapping[str, tuple[int, int]]
+"""Symbol to a fraction, as numerator and denominator."""
+
+
 class Undefined(Exception):
-    """No value here: a pole, a root or logarithm outside its domain, or a size beyond all use."""
+    """No value here: a pole, or a root or logarithm outside its domain."""
+
+
+class TooLarge(Undefined):
+    """A value beyond 2 to the power of two million, or its inverse."""
 
 
 _local = threading.local()
@@ -56,22 +64,18 @@ def _context(digits: int) -> Any:
 
 
 def same_function(first: Node, second: Node) -> bool | None:
-    """Whether two expressions are equal; ``None`` where too few points could be tried."""
+    """Whether ``second`` equals ``first``, the gold one; ``None`` where too few points could be tried."""
     symbols = sorted(first.symbols() | second.symbols())
     if sum(1 for tree in (first, second) for _ in tree.walk()) > _MAX_NODES or len(symbols) > len(_POINTS[0]):
         return None
     if not symbols:
-        return _same_at(first, second, {}, _CONSTANT_DIGITS)
-    agreed = 0
-    for row in _POINTS:
-        point = {name: (row[i], 64) for i, name in enumerate(symbols)}
-        same = _same_at(first, second, point, _FUNCTION_DIGITS)
-        if same is False:
-            return False
-        agreed += same is True
-        if agreed == _ENOUGH_POINTS:
-            return True
-    return None if agreed < 2 else True
+        same = _same_at(first, second, {}, _CONSTANT_DIGITS, real=True)
+        return _same_at(first, second, {}, _CONSTANT_DIGITS, real=False) if same is None else same
+    points = [{name: (row[i], 64) for i, name in enumerate(symbols)} for row in _POINTS]
+    real = not _is_complex(first) and not _is_complex(second)
+    same = _same_on(first, second, points, real)
+    # Where no point has real values, principal values decide for equality; against it they prove nothing.
+    return same if same is not None or not real else _same_on(first, second, points, False) or None
 
 
 def proportional(first: Node, second: Node, *, positive: bool) -> bool | None:
@@ -100,29 +104,41 @@ def proportional(first: Node, second: Node, *, positive: bool) -> bool | None:
 
 def approximate(node: Node) -> Any | None:
     """The real value of a constant expression to many digits, or ``None``."""
+    if node.symbols():
+        return None
     try:
         return _Evaluator(_CONSTANT_DIGITS[0], {}, real=True).value(node)
     except Undefined:
         return None
 
 
-def _same_at(
-    first: Node, second: Node, point: Mapping[str, tuple[int, int]], digits: tuple[int, int]
-) -> bool | None:
-    for real in (True, False):
-        try:
-            gaps = []
-            for precision in digits:
-                evaluator = _Evaluator(precision, point, real)
-                a, b = evaluator.value(first), evaluator.value(second)
-                gaps.append((abs(a - b), max(abs(a), abs(b))))
-        except Undefined:
-            # A point outside the real domain counts only for expressions that are complex everywhere.
-            if point and not _is_complex(first) and not _is_complex(second):
-                return None
-            continue
-        return _vanishes(gaps, digits)
-    return None
+def _same_on(first: Node, second: Node, points: Sequence[Point], real: bool) -> bool | None:
+    agreed = 0
+    for point in points:
+        same = _same_at(first, second, point, _FUNCTION_DIGITS, real)
+        if same is False:
+            return False
+        agreed += same is True
+        if agreed == _ENOUGH_POINTS:
+            return True
+    return True if agreed >= _LEAST_POINTS else None
+
+
+def _same_at(first: Node, second: Node, point: Point, digits: tuple[int, int], real: bool) -> bool | None:
+    gaps = []
+    try:
+        for precision in digits:
+            evaluator = _Evaluator(precision, point, real)
+            a = evaluator.value(first)
+            try:
+                b = evaluator.value(second)
+            except TooLarge:
+                # No value of ordinary size passes through numbers of this one.
+                return False
+            gaps.append((abs(a - b), max(abs(a), abs(b))))
+    except Undefined:
+        return None
+    return _vanishes(gaps, digits)
 
 
 def _is_complex(node: Node) -> bool:
@@ -142,7 +158,7 @@ def _vanishes(gaps: list[tuple[Any, Any]], digits: tuple[int, int]) -> bool:
 class _Evaluator:
     """Values at one point and precision. ``real`` refuses everything outside the real numbers."""
 
-    def __init__(self, digits: int, point: Mapping[str, tuple[int, int]], real: bool) -> None:
+    def __init__(self, digits: int, point: Point, real: bool) -> None:
         self._context = _context(digits)
         self._point = point
         self._real = real
@@ -165,7 +181,7 @@ class _Evaluator:
         if not context.isfinite(value):
             raise Undefined("infinite")
         if value != 0 and abs(context.mag(value)) > _MAX_MAGNITUDE:
-            raise Undefined("too large")
+            raise TooLarge
         return value
 
     def _compute(self, node: Node) -> Any:
@@ -224,7 +240,7 @@ class _Evaluator:
 def _power(context: Any, base: Any, exponent: Any) -> Any:
     moderate = base == 0 or exponent == 0 or context.mag(exponent) <= 64
     if not moderate or (base != 0 and abs(context.mag(base) * exponent) > _MAX_MAGNITUDE):
-        raise Undefined("too large")
+        raise TooLarge
     return context.power(base, exponent)
 
 
@@ -236,7 +252,7 @@ def _root(context: Any, radicand: Any, degree: Any) -> Any:
 
 def _gamma(context: Any, *arguments: Any) -> None:
     if any(abs(argument) > _MAX_GAMMA for argument in arguments):
-        raise Undefined("too large")
+        raise TooLarge
 
 
 def _factorial(context: Any, value: Any) -> Any:
@@ -252,7 +268,7 @@ def _binomial(context: Any, top: Any, bottom: Any) -> Any:
 def _function(context: Any, name: str, arguments: list[Any]) -> Any:
     argument = arguments[0]
     if argument != 0 and context.mag(argument) > _MAX_ANGLE_BITS:
-        raise Undefined("too large")
+        raise Undefined(name)
     if name == "log":
         return context.log(argument) / context.log(arguments[1])
     return _FUNCTIONS[name](context, argument)

@@ -15,7 +15,7 @@ from archer.rewards.math.tokens import END, FUNCTIONS, tokenize
 from archer.rewards.math.units import is_description, is_unit_word
 
 MAX_CHARACTERS = 20000
-_PLAIN_WORDS = re.compile(r"[A-Za-z][A-Za-z'\-]*(?: [A-Za-z'\-]+){0,7}")
+_PLAIN_WORDS = re.compile(r"[A-Za-z][A-Za-z'\-]*(?:,? [A-Za-z0-9'\-]+){0,7}")
 _LEAD_IN = re.compile(
     r"(?:so |thus |hence |therefore |and )?(?:the |my |our )?(?:final |correct )?answer(?: is)?[ :=]*"
 )
@@ -61,9 +61,11 @@ def _check_structure(node: Node) -> None:
 def _as_words(text: str) -> Node | None:
     """A node for an answer in plain words. One short word may also be a product of letters."""
     words = text.split()
-    if not _PLAIN_WORDS.fullmatch(text) or is_unit_word(text) or {"or", "and", *FUNCTIONS} & set(words):
+    if not _PLAIN_WORDS.fullmatch(text) or is_unit_word(text) or FUNCTIONS & set(words):
         return None
-    if not any(len(word) >= 3 for word in words):
+    if not any(len(word.strip(",")) >= 3 and word not in ("and", "or") for word in words):
+        return None
+    if {"and", "or"} & set(words) and any(len(word) < 3 for word in words if word not in ("and", "or")):
         return None
     if len(words) == 1 and len(text) <= 4 and text.isalpha():
         return Node("text", (Node("mul", tuple(Node("symbol", text=letter) for letter in text)),), text)
@@ -106,12 +108,20 @@ class _Answers(Expressions):
         return Node("relation", tuple(values), " ".join(operators)) if operators else values[0]
 
     def _value(self) -> Node:
+        at = 1 if self.peek().text in ("+", "-") else 0
+        dollars = self.peek(at).text == r"\dollar"
+        if dollars:
+            self.remove(at)
         node = self._ratio()
         while op := _SET_OPERATIONS.get(self.peek().text):
             self.take()
             right = self._ratio()
             node = Node(op, (*node.args, right) if node.op == op == "union" else (node, right))
-        return self._with_unit(node)
+        if self.peek().text == r"\dollar":
+            self.take()
+            dollars = True
+        node = self._with_unit(node)
+        return Node("unit", (node,), "dollar") if dollars and node.op != "unit" else node
 
     def _ratio(self) -> Node:
         parts = [self.expression()]

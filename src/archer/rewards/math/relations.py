@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from archer.rewards.math.exact import is_literal, rational
-from archer.rewards.math.leaf import same_value
+from archer.rewards.math.leaf import is_rounding, same_value
 from archer.rewards.math.match import Match, all_of
 from archer.rewards.math.names import is_name
-from archer.rewards.math.numeric import approximate, proportional, same_function
+from archer.rewards.math.numeric import proportional, same_function
 from archer.rewards.math.syntax import Node
 
 
@@ -30,7 +30,10 @@ def labelled(node: Node) -> Labelled | Match:
         return Labelled(None, node)
     if set(node.text.split()) != {"="}:
         return Labelled(None, node, relation=True)
-    name, values = (node.args[0], node.args[1:]) if is_name(node.args[0]) else (None, node.args)
+    first, *rest = node.args
+    if is_name(rest[-1]) and not is_name(first):
+        first, *rest = reversed(node.args)
+    name, values = (first, rest) if is_name(first) else (None, list(node.args))
     if name is not None and name.op == "symbol" and any(name.symbols() & value.symbols() for value in values):
         return Labelled(None, node, relation=True)
     if name is None and any(value.symbols() for value in values):
@@ -68,21 +71,17 @@ def approximation(pred: Node, gold: Node) -> Node | Match | None:
 
 
 def _is_rounding(rounded: Node, value: Node) -> bool:
-    """``rounded`` lies within one unit of its last place of ``value``."""
     decimal = rounded.args[0] if rounded.op in ("unit", "percent", "degrees") else rounded
-    exact, target = rational(decimal), approximate(value)
-    if exact is None or target is None:
-        return False
+    exact = rational(decimal)
     digits = (decimal.args[0] if decimal.op == "neg" else decimal).text
-    places = len(digits.partition(".")[2])
-    context = target.context
-    gap = abs(context.mpf(exact.numerator) / exact.denominator - target)
-    return bool(gap < context.mpf(1) / 10**places)
+    return exact is not None and is_rounding(exact, len(digits.partition(".")[2]), value, rational(value))
 
 
 def same_equation(gold: Node, pred: Node) -> Match:
     """Equivalence of whole relations: the same up to a factor, which is positive for inequalities."""
     gold_operators, pred_operators = gold.text.split(), pred.text.split()
+    if gold.symbols() != pred.symbols():
+        return Match(False, "symbols")
     if len(gold_operators) != len(pred_operators) or {"in", "~"} & {*gold_operators, *pred_operators}:
         return Match(False, "relation")
     links = zip(_links(gold, gold_operators), _links(pred, pred_operators), strict=True)

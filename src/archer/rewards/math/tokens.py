@@ -18,15 +18,20 @@ _JOINING = {"and", "or", "&"}
 
 _PIECE = re.compile(
     r"(?P<blank>\s+)"
+    r"|(?P<based>(?:\d+[A-F]|[A-F]+\d)[0-9A-F]*(?=_\{?1[1-6]\b))"
     r"|(?P<number>\d+(?:\.(?!\.)\d*)?|\.\d+)"
     r"|(?P<command>\\(?:[A-Za-z]+|.))"
     r"|(?P<letters>[A-Za-z]+)"
     r"|(?P<other>[<>!=]=|.)",
     re.DOTALL,
 )
+# Two letters in one text after a value, as in \\text{m/s}.
+_LETTERS = re.compile(r"[A-Za-z][^A-Za-z\\]*[A-Za-z]")
+# A bare word after a value has at least so many letters; shorter ones are products of symbols.
+_WORD_LETTERS = 4
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+(?![\d])(?:\.\d+)?")
-_SCIENTIFIC = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))[eE]([+-]?\d{1,6})")
+_SCIENTIFIC = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))[eE]([+-]?\d{1,6})")
 _INLINE = re.compile(r"[\d\s.,:;()\[\]{}+\-*/=%^]*(?:[A-Za-z](?![A-Za-z])[\d\s.,:;()\[\]{}+\-*/=%^]*)*")
 
 
@@ -81,6 +86,8 @@ class _Tokenizer:
         match kind:
             case "number":
                 self._push("number", piece.replace(",", ""))
+            case "based":
+                self._push("word", piece)
             case "letters":
                 self._letters(piece)
             case "command":
@@ -110,7 +117,7 @@ class _Tokenizer:
         )
 
     def _is_word(self, run: str) -> bool:
-        if self._spaced and len(run) >= 3:
+        if self._spaced and len(run) >= _WORD_LETTERS:
             return True
         return len(run) >= 2 and is_unit_word(run)
 
@@ -148,7 +155,7 @@ class _Tokenizer:
             self._push("joiner", joiner)
         elif stripped in _NAMED:
             self._push("command", "\\" + stripped)
-        elif self._follows_value() and unit_of(stripped) is not None:
+        elif self._follows_value() and (unit_of(stripped) is not None or _LETTERS.search(stripped)):
             self._push("word", stripped)
         elif not is_text and stripped in _SETS:
             self._push("command", "\\" + _SETS[stripped])
