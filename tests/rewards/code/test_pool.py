@@ -100,11 +100,13 @@ def test_everything_ends_with_its_parent(level):
         env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
     )
     assert parent.stdout.readline() == b"ready\n"
-    # The supervisor and the program appear beside what was there when it was ready.
+    # The supervisor and the program appear beside what is there when the last canary is gone.
+    time.sleep(0.5)
     count = len(descendants(parent.pid))
     parent.stdin.write(b"go\n")
     parent.stdin.flush()
     assert wait_until(lambda: len(descendants(parent.pid)) > count)
+    time.sleep(0.3)
     left = set(descendants(parent.pid))
     parent.send_signal(signal.SIGKILL)
     parent.wait()
