@@ -22,7 +22,7 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "evaluation": (BASE | {"objectives", "rewards", "data", "policy", "rollout"}, {"numpy", "torch"}),
     "analysis": (BASE, {"numpy", "matplotlib", "plotly", "jinja2", "rich", "yaml"}),
     "train": (
-        BASE | {"objectives", "rewards", "data", "policy", "rollout", "evaluation"},
+        BASE | {"objectives", "rewards", "data", "policy", "rollout", "evaluation", "analysis"},
         {
             "torch",
             "transformers",

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import Progress as Bar
 from rich.table import Table
 
 from archer.errors import ArcherError
@@ -20,6 +20,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+data_app = typer.Typer(no_args_is_help=True)
+app.add_typer(data_app, name="data")
 console = Console()
 
 Overrides = Annotated[
@@ -62,11 +64,9 @@ def demo(overrides: Overrides = None) -> None:
     from archer.train.warm_start import DEMO, make_warm_start
 
     console.print("Teaching a tiny model from worked examples (kept for the next time) ...")
-    with Progress(console=console, transient=True) as progress:
-        task = progress.add_task("warm start", total=DEMO.updates)
-        model = make_warm_start(
-            DEMO, Path("runs"), lambda done, _, loss: progress.update(task, completed=done)
-        )
+    with Bar(console=console, transient=True) as bar:
+        task = bar.add_task("warm start", total=DEMO.updates)
+        model = make_warm_start(DEMO, Path("runs"), lambda done, _, loss: bar.update(task, completed=done))
     name = _free_name(Path("runs"), "demo")
     config = load_config(RunConfig, "demo", [f"policy.model={model}", f"name={name}", *(overrides or [])])
     _train(config, resume=False)
@@ -114,8 +114,8 @@ def evaluate(
     policy = Policy(policy_config)
     renderer = PromptRenderer(policy.tokenizer, policy_config)
     problems = load_prompts(rows, renderer, max_prompt_tokens, "drop", console.print)
-    with build_scorer(scoring) as scorer, Progress(console=console, transient=True) as progress:
-        task = progress.add_task("sampling", total=len(problems) * k)
+    with build_scorer(scoring) as scorer, Bar(console=console, transient=True) as bar:
+        task = bar.add_task("sampling", total=len(problems) * k)
         result = run_evaluation(
             problems,
             renderer,
@@ -124,7 +124,7 @@ def evaluate(
             sampling,
             k=k,
             seed=seed,
-            on_response=lambda: progress.advance(task),
+            on_response=lambda: bar.advance(task),
         )
     metrics = result.metrics()
     table = Table(title=f"{model} on {data.name}: {len(problems)} problems, {sampling}", title_justify="left")
@@ -167,6 +167,94 @@ def doctor() -> None:
         except metadata.PackageNotFoundError:
             table.add_row(name, "[dim]not installed[/]")
     console.print(table)
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run directories; several are overlaid")],
+    output: Annotated[
+        Path | None, typer.Option(help="The page; by default report.html in the first run")
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="Also write every figure as png, svg and pdf here")
+    ] = None,
+) -> None:
+    """One self-contained HTML page from what runs have recorded."""
+    from archer.analysis import load_run, write_figures, write_report
+
+    loaded = [load_run(path) for path in runs]
+    page = write_report(loaded, output or runs[0] / "report.html", gradient_of=_gradient_of)
+    console.print(f"report: {page}", soft_wrap=True)
+    if figures is not None:
+        written = write_figures(loaded, figures, gradient_of=_gradient_of)
+        console.print(f"{len(written)} figures in {figures}", soft_wrap=True)
+
+
+@app.command()
+def watch(
+    run: Annotated[Path, typer.Argument(help="A run directory")],
+    once: Annotated[bool, typer.Option(help="Show the present state and return")] = False,
+) -> None:
+    """A running or finished run in the terminal."""
+    from archer.analysis import watch as show
+
+    show(run, once=once)
+
+
+@data_app.callback()
+def data() -> None:
+    """Training data."""
+
+
+@data_app.command("build")
+def data_build(
+    recipe: Annotated[str, typer.Argument(help="A YAML file, or the name of a shipped data recipe")],
+    output: Annotated[Path, typer.Argument(help="A new folder, or that of an earlier build")],
+    overrides: Overrides = None,
+) -> None:
+    """Build a training set from raw problem sets."""
+    from archer.configs.data_recipe import DataRecipe
+    from archer.configs.loading import load_config
+    from archer.data import build
+
+    config = load_config(DataRecipe, recipe, overrides or [])
+    with Bar(console=console, transient=True) as bar:
+        task = bar.add_task("reading", total=None)
+        card = build(
+            config,
+            output,
+            progress=lambda p: bar.update(
+                task, description=f"{p.number}/{p.stages} {p.stage}", completed=p.done, total=p.total
+            ),
+        )
+    table = Table("stage", "in", "kept", "dropped", title=str(output), title_justify="left")
+    for stage in card["stages"]:
+        if stage["left_out"]:
+            table.add_row(stage["name"], "left out")
+        else:
+            dropped = ", ".join(f"{reason} {n}" for reason, n in stage["dropped"].items())
+            table.add_row(stage["name"], str(stage["in"]), str(stage["kept"]), dropped)
+    console.print(table)
+
+
+def _gradient_of(run: Any) -> Any:
+    """The gradient of a run's own objective, for Fig. 3."""
+    import numpy as np
+    import torch
+
+    from archer.configs.loading import build_config
+    from archer.configs.run import RunConfig
+    from archer.objectives.regions import loss_gradient
+
+    config = build_config(RunConfig, run.config, where=str(run.path / "config.yaml"))
+
+    def gradient(ratio: Any, sign: int, reasoning: bool) -> Any:
+        value = loss_gradient(
+            config.objective, torch.from_numpy(np.asarray(ratio)), sign, reasoning=reasoning
+        )
+        return value.numpy()
+
+    return gradient
 
 
 def _train(config: Any, *, resume: bool) -> None:

@@ -102,6 +102,7 @@ def test_the_drawn_curve_is_the_recorded_one(open_report):
     opened.page.click("#figure-entropy .legend button:first-child")
     assert opened.page.get_attribute("#figure-entropy .legend button:first-child", "aria-pressed") == "false"
     opened.page.click("#figure-reward summary")
+    opened.page.wait_for_selector("#figure-reward .numbers td")
     cells = opened.page.locator("#figure-reward .numbers tbody tr:first-child td").all_inner_texts()
     assert float(cells[2]) == pytest.approx(opened.run.metrics[1]["reward/mean"], rel=1e-5)
     assert opened.problems == []

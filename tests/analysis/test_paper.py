@@ -80,8 +80,16 @@ def test_region_lines_are_the_gradient_and_end_at_the_dual_clip(make_run):
     scan = scan_run(make_run(steps=10, every=10))
     figure = region_figure(gradient_of(ArcherConfig(dual_clip=3.0)), scan, "archer")
     line = next(mark for mark in figure.panels[1].marks if mark.name == "Reasoning tokens, pull")
-    learns = (RATIO_GRID >= 0.5) & (RATIO_GRID <= 3.0)
-    np.testing.assert_allclose(line.y, np.where(learns, -RATIO_GRID, 0.0), atol=1e-12)
+    assert len(line.x) > 500
+    assert (line.x[0], line.x[-1]) == pytest.approx((0.25, 4.0), rel=0.01)
+    learns = (line.x >= 0.5) & (line.x <= 3.0)
+    np.testing.assert_allclose(line.y, np.where(learns, -line.x, 0.0), atol=1e-12)
+
+
+def test_regions_reach_as_far_as_the_objective_changes(make_run):
+    scan = scan_run(make_run(steps=10, every=10))
+    _, negative = region_figure(gradient_of(ArcherConfig(dual_clip=10.0)), scan, "archer").panels
+    assert negative.x_range == (RATIO_GRID[0], RATIO_GRID[-1])
 
 
 def test_region_density_is_the_spread_of_the_runs_own_tokens(make_run, gradient):
@@ -130,7 +138,7 @@ def test_entropy_figure_agrees_with_the_last_stored_batch(make_run):
     by_batch = sorted(np.mean(np.array(row["entropy"]) >= threshold) for row in rows)
     line = next(mark for mark in share.marks if "per batch" in mark.name)
     np.testing.assert_allclose(line.y, by_batch)
-    assert f"between {by_batch[0]:.2%} and {by_batch[-1]:.2%}" in entropy_figure(scan_run(run)).caption
+    assert f"makes {by_batch[0]:.2%} to {by_batch[-1]:.2%} of" in entropy_figure(scan_run(run)).caption
 
 
 def test_a_run_without_roles_or_reference_has_its_token_figures(make_run, gradient):
@@ -155,7 +163,7 @@ def test_dynamics_of_one_run_are_its_rows(make_run):
     line = figures["reward"].panels[0].marks[0]
     assert list(line.x) == list(range(1, 31))
     assert list(line.y) == [row["reward/mean"] for row in run.metrics[1:]]
-    np.testing.assert_array_equal(line.smooth[5], smooth(np.array(line.y), 5))
+    np.testing.assert_array_equal(line.smooth[10], smooth(np.array(line.y), 10))
     assert [mark.name for mark in figures["clip"].panels[0].marks] == [
         "Reasoning, above",
         "Reasoning, below",

@@ -34,6 +34,12 @@ def test_watch_needs_metrics_alone(make_run, tmp_path):
     assert shown(tmp_path / "alone" / "metrics.jsonl").splitlines()[1:] == text.splitlines()[1:]
 
 
+def test_watch_fits_a_terminal_of_80_columns(make_run):
+    text = shown(make_run(steps=30).path, width=80)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
 def test_watch_leaves_out_what_the_run_does_not_have(make_run):
     assert "KL reasoning" not in shown(make_run(steps=5, reference=False).path)
 

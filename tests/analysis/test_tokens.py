@@ -79,6 +79,18 @@ def test_what_a_run_did_not_record_is_missing(make_run):
     assert header["texts"] == ["not the tokens joined"]
 
 
+def test_the_exact_text_is_kept_only_where_the_tokens_do_not_show_it(make_run):
+    run = make_run(steps=10, every=10, groups=1, size=3)
+    file = run.rollout_files()[0][1]
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    rows[0]["text"] = "".join(rows[0]["tokens"][:-1])
+    rows[1]["text"] = "\U0001f600"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _, data = collect(run, 10**9)
+    header, _ = unpack(data.groups[0].chunk)
+    assert header["texts"] == [None, "\U0001f600", None], "an end-of-sequence token is no part of the text"
+
+
 def test_earlier_checkpoints_have_columns_of_their_own(make_run):
     run = make_run(steps=10, every=10, groups=1, size=2)
     row = rows_of(run, 10, 0)[1]

@@ -14,6 +14,7 @@ from archer.configs.data_recipe import DataRecipe
 from archer.data import build, fingerprint, load_problems
 from archer.data.adapters import ADAPTERS
 from archer.data.stages import STAGES
+from archer.data.stages.examples import shown_tests
 from archer.errors import ConfigError, DataError
 
 LONG = "A farmer has {} cows and {} hens and sells {} of each every day of the week until only one is left."
@@ -244,6 +245,38 @@ def test_unusable_recipes_and_folders_are_refused(folder):
     bad = {"bad": {"form": "archer", "path": folder / "bad.jsonl"}}
     with pytest.raises(DataError, match=r"trial: expected at least one problem .*sources kept 0 of 1"):
         build(recipe_of(folder, sources=bad), folder / "out")
+
+
+def test_real_sets_against_real_benchmarks(shared_data, tmp_path):
+    def entries(*names):
+        return {name: {"form": "archer", "path": shared_data(f"{name}.jsonl")} for name in names}
+
+    recipe = DataRecipe.model_validate(
+        {
+            "name": "school-maths",
+            "sources": entries("gsm8k_train", "math_train", "svamp"),
+            "benchmarks": entries("math500", "gsm8k_test", "aime24", "aime25"),
+            "stages": {
+                "exact": {"kind": "exact-duplicates"},
+                "merge": {"kind": "ngram-duplicates"},
+                "clean": {"kind": "decontaminate"},
+            },
+        }
+    )
+    card = build(recipe, tmp_path / "out")
+    assert counts(card) == {
+        "sources": (15945, 15945, {}),
+        "exact": (15945, 15943, {"exact duplicate": 2}),
+        "merge": (15943, 15884, {"n-gram duplicate": 59}),
+        "clean": (15884, 15842, {"in math500": 40, "in gsm8k_test": 2}),
+    }
+    assert card["stages"][3]["notes"] == {"near math500": 77}
+
+
+def test_real_statements_show_a_test_each(shared_data):
+    problems = load_problems(DataConfig(path=shared_data("code_contests.jsonl")))
+    shown = [sum(shown_tests(str(problem.prompt), problem.tests)) for problem in problems]
+    assert (len(shown), min(shown), sum(shown)) == (162, 1, 305)
 
 
 @pytest.mark.parametrize(

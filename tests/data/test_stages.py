@@ -35,6 +35,8 @@ def reason_of(outcomes):
         (Problem("a", "What is 1+1?", "2"), ""),
         (Problem("a", "What is 1+1?", None), "unusable gold answer"),
         (Problem("a", "What is 1+1?", " "), "unusable gold answer"),
+        (Problem("a", "Show that 1+1=2.", "See the proof."), "unusable gold answer"),
+        (Problem("a", "How many are left?", "none"), ""),
         (Problem("a", "What\x07 is 1+1?", "2"), "control character"),
         (Problem("a", "What is 1+1?", "2\ufffd"), "control character"),
         (Problem("a", "What is\ud800 1+1?", "2"), "control character"),

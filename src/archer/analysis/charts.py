@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 Numbers = Sequence[float] | NDArray[np.float64]
 Kind = Literal["line", "points", "bar", "area", "hline", "vspan"]
 
-SMOOTHING_WINDOWS = (5, 20)
-"""Spans, in steps, at which every curve is also held smoothed."""
+SMOOTHING_WINDOWS = (10, 40)
+"""Widths, in steps, at which every curve is also held smoothed."""
 
 
 @dataclass(frozen=True, slots=True)

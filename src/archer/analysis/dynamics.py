@@ -9,11 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from archer.analysis.charts import SERIES, SMOOTHING_WINDOWS, Figure, Mark, Panel
+from archer.analysis.jsonl import Row
 from archer.analysis.records import FloatArray, Run
 from archer.analysis.settings import Experiment
 from archer.analysis.statistics import smooth
 
 STEP_LABEL = "Training step"
+EVALUATION_KEY = r"eval/(.*/)?(avg@\d+|pass@(1|2|4|8|16|32|64|128))"
+"""Evaluation metrics that are drawn; pass@k for powers of two, as its other values lie between."""
 INTERVAL = "_interval"
 """Ending of the key that holds the half-width of a metric's 95 % interval."""
 
@@ -55,7 +58,7 @@ CHARTS: Sequence[Chart] = (
         "evaluation",
         "Held-out accuracy",
         "Accuracy (0 to 1)",
-        [Curve(r"eval/(.*/)?(avg|pass)@\d+", "", "series0")],
+        [Curve(EVALUATION_KEY, "", "series0")],
         "avg@K is the accuracy of one sample, pass@K the chance that at least one of K is right: avg rising "
         "while pass stands still means sharper answers, not new ones.",
         paper="6",
@@ -225,6 +228,12 @@ def series(run: Run, key: str) -> tuple[FloatArray, FloatArray]:
     return table[:, 0], table[:, 1]
 
 
+def with_interval(row: Row, key: str) -> str:
+    """A metric of one step as text, with the half-width of its 95 % interval where the run recorded one."""
+    half = row.get(key + INTERVAL)
+    return f"{row[key]:.4g}" + (f" ± {half:.2g}" if isinstance(half, int | float) else "")
+
+
 def across_seeds(runs: Sequence[Run], key: str) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """(steps, mean, lowest, highest) of a metric over the runs that have it at each step."""
     values: dict[float, list[float]] = {}
@@ -320,6 +329,9 @@ def step_panel(chart: Chart, title: str, found: Sequence[Mark | None]) -> Panel:
 
 
 def range_of_constant(marks: Sequence[Mark]) -> tuple[float, float] | None:
-    """A range from 0 for marks that all have one value, which automatic ranges show badly; else ``None``."""
+    """A range that starts or ends at 0 for marks that all have one value; else ``None``, for an automatic one."""
     values = {float(value) for mark in marks for value in (*mark.y, *mark.low, *mark.high)}
-    return (0.0, 2 * values.pop()) if len(values) == 1 and min(values) > 0 else None
+    if len(values) != 1:
+        return None
+    value = values.pop()
+    return (-0.05, 1.0) if value == 0 else (min(0.0, 2 * value), max(0.0, 2 * value))

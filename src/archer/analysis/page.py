@@ -12,7 +12,7 @@ import numpy as np
 
 from archer.analysis.charts import Figure, Mark, Numbers, Panel
 from archer.analysis.cloud import visible
-from archer.analysis.dynamics import INTERVAL, natural, series
+from archer.analysis.dynamics import INTERVAL, natural, series, with_interval
 from archer.analysis.figures import FigureSet
 from archer.analysis.jsonl import Row
 from archer.analysis.paper import TokenFigure
@@ -220,12 +220,6 @@ def before_after(run: Run) -> Data | None:
             if isinstance(first[key], int | float) and isinstance(last[key], int | float)
         ],
     }
-
-
-def with_interval(row: Row, key: str) -> str:
-    """A metric, and the half-width of its 95 % interval where the run recorded one."""
-    half = row.get(key + INTERVAL)
-    return f"{row[key]:.4g}" + (f" ± {half:.2g}" if isinstance(half, int | float) else "")
 
 
 def event_row(event: Row) -> Data:

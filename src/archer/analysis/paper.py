@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from archer.analysis.charts import Figure, Mark, Panel
-from archer.analysis.dynamics import CHARTS, STEP_LABEL, dynamics_figure, expand, series
+from archer.analysis.dynamics import CHARTS, STEP_LABEL, dynamics_figure, expand, range_of_constant, series
 from archer.analysis.records import FloatArray
 from archer.analysis.scan import RATIO_EDGES, Scan, Summary
 from archer.analysis.settings import Experiment
@@ -25,6 +25,8 @@ Gradient = Callable[[FloatArray, int, bool], FloatArray]
 token's log-probability at an advantage of that sign and size 1, ``[R]``."""
 
 RATIO_GRID: FloatArray = np.geomspace(0.1, 12.0, 1601)
+RATIO_NEAR = (0.25, 4.0)
+"""The ratios drawn, unless a region begins or ends outside."""
 RATIO_TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
 SCOPE_STYLE: Mapping[Scope, tuple[str, str, bool]] = {
     "response": ("Threshold per response (Archer)", "series1", False),
@@ -69,10 +71,12 @@ def entropy_figure(scan: Scan) -> Figure | None:
         return None
     share = 1 - scan.settings.rho
     by_scope = {scope: np.sort([s.share[scope] for s in summaries]) for scope in SCOPES}
+    low, high = by_scope["batch"][[0, -1]]
+    own_low, own_high = by_scope["response"][[0, -1]]
     caption = (
-        "Prompts, and responses to one prompt, differ in mean entropy. A single threshold for the batch "
-        f"therefore gives responses between {by_scope['batch'][0]:.2%} and {by_scope['batch'][-1]:.2%} "
-        f"reasoning tokens; a threshold per response gives each about {share:.0%}."
+        "Prompts, and responses to one prompt, differ in mean entropy. One threshold for the whole batch makes "
+        f"{low:.2%} to {high:.2%} of a response's tokens reasoning tokens; a threshold per response makes it "
+        f"{own_low:.2%} to {own_high:.2%}."
     )
     panels = [
         prompt_panel(summaries),
@@ -182,6 +186,9 @@ def region_figure(gradient: Gradient, scan: Scan, label: str) -> Figure:
 def region_panel(gradient: Gradient, scan: Scan, sign: int) -> Panel:
     """The panel of one sign of the advantage."""
     pull = {role: -gradient(RATIO_GRID, sign, role) for role in (True, False)}
+    shown = window(pull)
+    inside = (shown[0] <= RATIO_GRID) & (shown[1] >= RATIO_GRID)
+    ratio = RATIO_GRID[inside]
     marks: list[Mark] = []
     for role, name, colour in (
         (True, "Only reasoning learns", "reasoning"),
@@ -200,18 +207,27 @@ def region_panel(gradient: Gradient, scan: Scan, sign: int) -> Panel:
             marks.append(
                 Mark("area", f"{name}, spread", colour, x=np.exp(RATIO_EDGES), y=density, secondary=True)
             )
-    marks.append(Mark("line", "Reasoning tokens, pull", "reasoning", x=RATIO_GRID, y=pull[True]))
-    marks.append(Mark("line", "Knowledge tokens, pull", "knowledge", x=RATIO_GRID, y=pull[False], dash=True))
+    marks.append(Mark("line", "Reasoning tokens, pull", "reasoning", x=ratio, y=pull[True][inside]))
+    marks.append(
+        Mark("line", "Knowledge tokens, pull", "knowledge", x=ratio, y=pull[False][inside], dash=True)
+    )
     return Panel(
         f"Advantage A {'above' if sign > 0 else 'below'} 0",
         "Importance ratio (log scale)",
         "Pull on log-probability (per unit of A)",
         marks,
         x_log=True,
-        x_range=(float(RATIO_GRID[0]), float(RATIO_GRID[-1])),
+        x_range=shown,
         ticks=RATIO_TICKS,
         y2_label="Share of tokens (log scale)",
     )
+
+
+def window(pull: Mapping[bool, FloatArray]) -> tuple[float, float]:
+    """The range of ratios to draw: ``RATIO_NEAR``, or all where the pull starts or stops outside it."""
+    changes = np.concatenate([np.flatnonzero(np.diff(values != 0)) for values in pull.values()])
+    near = (RATIO_GRID[changes] > RATIO_NEAR[0]) & (RATIO_GRID[changes] < RATIO_NEAR[1])
+    return RATIO_NEAR if near.all() else (float(RATIO_GRID[0]), float(RATIO_GRID[-1]))
 
 
 def intervals(active: BoolArray) -> list[tuple[float, float]]:
@@ -221,14 +237,18 @@ def intervals(active: BoolArray) -> list[tuple[float, float]]:
     return [(float(edges[a]), float(edges[b])) for a, b in zip(change[::2], change[1::2], strict=True)]
 
 
+def main_panels(ids: Sequence[str], experiments: Sequence[Experiment]) -> list[Panel]:
+    """Panels of the charts with these ids; of several experiments the first curve of each alone."""
+    charts = [chart for chart in CHARTS if chart.id in ids]
+    if len(experiments) > 1:
+        charts = [replace(c, curves=expand(c.curves, experiments)[:1]) for c in charts]
+    figures = [dynamics_figure(chart, experiments) for chart in charts]
+    return [panel for figure in figures if figure for panel in figure.panels]
+
+
 def dynamics_overview(experiments: Sequence[Experiment]) -> Figure | None:
     """Figures 4 and 5: reward, entropy, repetition and response length, the runs overlaid."""
-    figures = [
-        dynamics_figure(c, experiments)
-        for c in CHARTS
-        if c.id in ("reward", "entropy", "repetition", "length")
-    ]
-    panels = [panel for figure in figures if figure for panel in figure.panels]
+    panels = main_panels(("reward", "entropy", "repetition", "length"), experiments)
     caption = (
         "Reward should rise while entropy falls slowly and repetition stays low; a fast fall of entropy with "
         "rising repetition is collapse."
@@ -240,17 +260,13 @@ def ablation_figure(experiments: Sequence[Experiment]) -> Figure | None:
     """Figures 7 to 9: score, entropy and repetition under varied settings; ``None`` for one setting."""
     if len(experiments) < 2:
         return None
-    figures = [
-        dynamics_figure(c, experiments)
-        for c in CHARTS
-        if c.id in ("reward", "evaluation", "entropy", "repetition")
-    ]
-    panels = [panel for figure in figures if figure for panel in figure.panels]
+    panels = main_panels(("reward", "evaluation", "entropy", "repetition"), experiments)
     final = final_panel(experiments)
-    names = ", ".join(experiments[0].varied) or "nothing but their names"
+    keys = list(experiments[0].varied)
+    names = ", ".join(keys[:4]) + (f" and {len(keys) - 4} more settings" if len(keys) > 4 else "")
     caption = (
-        f"The runs differ in {names}. The best setting keeps entropy from falling early without holding the "
-        "score back; bands and whiskers span the seeds."
+        f"The runs differ in {names or 'nothing but their names'}. The best setting keeps entropy from falling "
+        "early without holding the score back; bands and whiskers span the seeds."
     )
     return Figure(
         "fig07_09_ablation", "Settings compared", caption, [*([final] if final else []), *panels], "7, 8, 9"
@@ -285,6 +301,7 @@ def final_panel(experiments: Sequence[Experiment]) -> Panel | None:
         "Setting",
         "Accuracy (0 to 1)",
         [mark],
+        y_range=range_of_constant([mark]),
         x_range=edges,
         ticks=range(1, len(ends) + 1),
         tick_labels=labels,

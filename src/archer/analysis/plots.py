@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("png", "svg", "pdf")
 MARKER_LIMIT = 40
-"""Lines of at most this many points also show the points."""
+"""Lines of at most this many points also show the points, unless they are smoothed."""
 FALLBACK_FONTS = (
     "Noto Sans CJK SC",
     "Noto Sans SC",
@@ -114,8 +114,10 @@ def draw_panels(figure: Figure) -> Canvas:
 def new_canvas(width: float, height: float, title: str, caption: str) -> Canvas:
     """An empty drawing, in inches, with room for its title and caption."""
     from matplotlib.figure import Figure as MatplotlibFigure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    canvas = MatplotlibFigure(figsize=(width, height), layout="constrained")
+    layout = ConstrainedLayoutEngine(wspace=0.06, hspace=0.04)
+    canvas = MatplotlibFigure(figsize=(width, height), layout=layout)
     canvas.suptitle(plain(title), fontsize=13)
     canvas.supxlabel(plain(textwrap.fill(caption, int(15 * width))), fontsize=9, color=PALETTE["neutral"][0])
     return canvas
@@ -162,8 +164,8 @@ def draw_mark(axes: Axes, mark: Mark) -> None:
             axes.fill_between(
                 x, np.asarray(mark.low), np.asarray(mark.high), color=colour, alpha=0.15, linewidth=0
             )
-        marker = "o" if len(x) <= MARKER_LIMIT else ""
         smoothed = mark.smooth[max(mark.smooth)] if mark.smooth else None
+        marker = "o" if len(x) <= MARKER_LIMIT and smoothed is None else ""
         raw = {"alpha": 0.35, "linewidth": 0.9} if smoothed is not None else {"label": name, "linewidth": 1.6}
         axes.plot(x, y, line, color=colour, marker=marker, markersize=3, **raw)
         if smoothed is not None:
@@ -196,7 +198,7 @@ def draw_cloud(axes: Axes, tokens: Sequence[TokenMean], colour: str) -> None:
     from matplotlib.textpath import TextPath
     from matplotlib.transforms import Affine2D
 
-    words = [visible(token.text.strip(" ")) for token in tokens]
+    words = [visible(token.text.strip(" ") or token.text) for token in tokens]
     paths = [
         TextPath((0, 0), plain(word), size=size)
         for word, size in zip(words, rank_sizes(len(words), 30, 8), strict=True)

@@ -23,8 +23,8 @@ from archer.analysis.statistics import (
     roles,
 )
 
-RATIO_EDGES: FloatArray = np.linspace(np.log(1 / 16), np.log(16), 161)
-"""Bin edges of the log importance ratio; an even number of bins, so that one edge lies at ratio 1."""
+RATIO_EDGES: FloatArray = np.linspace(np.log(1 / 16), np.log(16), 160)
+"""Bin edges of the log importance ratio; an odd number of bins, so that ratio 1 lies in the middle of one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,22 +181,29 @@ def top_tokens(means: Sequence[TokenMean], size: int) -> tuple[list[TokenMean], 
 
 
 def smooth(values: FloatArray, window: int) -> FloatArray:
-    """Exponential moving average with weight 2 / (window + 1), started without bias towards the first value.
+    """Local straight-line fits with Gaussian weights: no lag, and a straight line stays as it is, to its ends.
 
-    NaN entries are skipped and stay NaN; ``window`` 1 returns the values.
+    The result stays between the lowest and the highest value. NaN entries are skipped and stay NaN; a window of
+    1 returns the values.
 
     Args:
         values: ``[S]``, one value a step.
-        window: span in steps.
+        window: width in steps; the weights have a standard deviation of a quarter of it.
     """
-    keep = 1 - 2 / (window + 1)
-    result = np.full(len(values), np.nan)
-    total = weight = 0.0
-    for i, value in enumerate(values):
-        if not np.isnan(value):
-            total, weight = keep * total + value, keep * weight + 1
-            result[i] = total / weight
-    return result
+    known = ~np.isnan(values)
+    if window <= 1 or not known.any():
+        return values.copy()
+    place = np.arange(len(values), dtype=np.float64)
+    distance = place[known][None, :] - place[:, None]
+    weight = np.exp(-0.5 * (distance / (window / 4)) ** 2)
+    sums = [(weight * distance**power).sum(axis=1) for power in range(3)]
+    moments = [(weight * distance**power) @ values[known] for power in range(2)]
+    spread = sums[0] * sums[2] - sums[1] ** 2
+    # Where no neighbour has a weight, a line has no slope; the mean is what is left.
+    flat = spread < 1e-9 * np.maximum(sums[0] * sums[2], 1e-300)
+    line = (sums[2] * moments[0] - sums[1] * moments[1]) / np.where(flat, 1.0, spread)
+    fitted = np.where(flat, moments[0] / np.maximum(sums[0], 1e-300), line)
+    return np.where(known, np.clip(fitted, values[known].min(), values[known].max()), np.nan)
 
 
 def bootstrap_interval(values: FloatArray, draws: int = 1000, level: float = 0.95) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,23 +13,26 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from archer.analysis.dynamics import EVALUATION_KEY, natural, with_interval
 from archer.analysis.jsonl import Row, read_metrics
 from archer.analysis.records import FloatArray, describe
 from archer.analysis.statistics import smooth
 from archer.errors import DataError
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-SPARK_WIDTH = 32
+SPARK_WIDTH = 24
 ROWS: Sequence[tuple[str, str, str]] = (
     ("Reward", "reward/mean", "{:.3f}"),
     ("Entropy (nats)", "entropy/mean", "{:.3f}"),
     ("  reasoning", "entropy/reasoning", "{:.3f}"),
     ("  knowledge", "entropy/knowledge", "{:.3f}"),
     ("Reasoning share", "role/reasoning_share", "{:.1%}"),
-    ("Clipped above, reasoning", "clip/above_reasoning", "{:.2%}"),
-    ("Clipped below, reasoning", "clip/below_reasoning", "{:.2%}"),
-    ("Clipped above, knowledge", "clip/above_knowledge", "{:.2%}"),
-    ("Clipped below, knowledge", "clip/below_knowledge", "{:.2%}"),
+    ("Clip above", "clip/above", "{:.2%}"),
+    ("Clip below", "clip/below", "{:.2%}"),
+    ("Clip above, reasoning", "clip/above_reasoning", "{:.2%}"),
+    ("Clip below, reasoning", "clip/below_reasoning", "{:.2%}"),
+    ("Clip above, knowledge", "clip/above_knowledge", "{:.2%}"),
+    ("Clip below, knowledge", "clip/below_knowledge", "{:.2%}"),
     ("KL reasoning (nats)", "kl/reasoning", "{:.4f}"),
     ("KL knowledge (nats)", "kl/knowledge", "{:.4f}"),
     ("Largest ratio", "ratio/max", "{:.2f}"),
@@ -90,11 +94,10 @@ def view(file: Path, smoothing: int, now: float) -> Group:
     title.append(f"   step {rows[-1]['step']}", style="bold cyan")
     if "time" in rows[-1]:
         title.append(f"   written {duration(now - rows[-1]['time'])} ago", style="dim")
-    parts: list[Text | Table] = [title, metrics_table(rows, smoothing)]
+    # A terminal that is too low cuts off the end, so the evaluation comes first.
     evaluation = evaluation_table(rows)
-    parts += [evaluation] if evaluation else []
-    parts += [Text(note, style="yellow") for note in notes]
-    return Group(*parts)
+    parts: list[Text | Table] = [title, *([evaluation] if evaluation else []), metrics_table(rows, smoothing)]
+    return Group(*parts, *(Text(note, style="yellow") for note in notes))
 
 
 def metrics_table(rows: Sequence[Row], smoothing: int) -> Table:
@@ -124,17 +127,14 @@ def evaluation_table(rows: Sequence[Row]) -> Table | None:
     evaluated = [row for row in rows if any(key.startswith("eval/") for key in row)]
     if not evaluated:
         return None
-    first, last = evaluated[0], evaluated[-1]
+    shown = evaluated[:1] if len(evaluated) == 1 else [evaluated[0], evaluated[-1]]
     table = Table(box=None, pad_edge=False)
     table.add_column("held-out", no_wrap=True)
-    for row in [first] if first is last else [first, last]:
-        table.add_column(f"step {row['step']}", justify="right")
-    for key in last:
-        if key.startswith("eval/") and isinstance(last[key], int | float):
-            cells = [
-                f"{row[key]:.4g}" if key in row else ""
-                for row in ([first] if first is last else [first, last])
-            ]
+    for row in shown:
+        table.add_column(f"step {row['step']}", justify="right", no_wrap=True)
+    for key in sorted(shown[-1], key=natural):
+        if re.fullmatch(EVALUATION_KEY, key) or key == "eval/truncated_share":
+            cells = [with_interval(row, key) if row.get(key) is not None else "" for row in shown]
             table.add_row(key.removeprefix("eval/"), *cells)
     return table
 

@@ -127,8 +127,7 @@ def pack(responses: Sequence[Response], settings: Settings) -> str:
         "vocabulary": list(vocabulary),
         "prompt": responses[0].prompt,
         "lengths": lengths,
-        # Token texts of a multi-byte character do not join to it, so the exact text is kept where they differ
-        "texts": [None if "".join(r.tokens) == r.text else r.text for r in responses],
+        "texts": [exact_text(r) for r in responses],
         "earlier": earlier,
         "roles": [r.reasoning is not None for r in responses],
         "clipping": [token_clipping(r, settings) is not None for r in responses],
@@ -152,6 +151,16 @@ def pack(responses: Sequence[Response], settings: Settings) -> str:
     text += b" " * (-len(text) % 4)
     body = len(text).to_bytes(4, "little") + text + b"".join(column.tobytes() for column in columns)
     return base64.b64encode(gzip.compress(body, 6, mtime=0)).decode()
+
+
+def exact_text(response: Response) -> str | None:
+    """The text where the token texts do not show it: those of a character split over tokens don't join to it.
+
+    ``None`` where they do, the end-of-sequence token aside.
+    """
+    joined = "".join(response.tokens)
+    without_end = "".join(response.tokens[:-1])
+    return None if response.text in (joined, without_end) else response.text
 
 
 def spreads(responses: Sequence[Response]) -> dict[str, float]:

@@ -23,11 +23,11 @@ def find_recipe(name: str | Path) -> Path:
         ConfigError: there is neither.
     """
     path = Path(name)
-    shipped = RECIPES / f"{path.name.removesuffix('.yaml')}.yaml"
-    for candidate in (path, shipped):
+    stem = path.name.removesuffix(".yaml")
+    for candidate in (path, RECIPES / f"{stem}.yaml", RECIPES / "data" / f"{stem}.yaml"):
         if candidate.is_file():
             return candidate
-    known = sorted(p.stem for p in RECIPES.glob("*.yaml"))
+    known = sorted(p.stem for p in RECIPES.rglob("*.yaml"))
     raise ConfigError(
         f"no recipe {str(name)!r}: expected a YAML file, or one of the shipped {', '.join(known)}"
     )

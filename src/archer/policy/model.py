@@ -14,7 +14,7 @@ from archer.configs.policy import PolicyConfig
 from archer.errors import PolicyError
 from archer.policy.head import float32_logits, token_logp_and_entropy
 from archer.policy.packed import PACKED, AttentionLayout, Pair, pack
-from archer.policy.tokenizer import load_tokenizer
+from archer.policy.tokenizer import load_tokenizer, model_place
 
 logger = logging.getLogger(__name__)
 
@@ -209,7 +209,7 @@ def _load_model(config: PolicyConfig, device: torch.device) -> PreTrainedModel:
     options = {"revision": config.revision, "gguf_file": config.gguf_file}
     try:
         model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-            config.model,
+            model_place(config),
             dtype=_dtype(config.dtype, device),
             **{key: value for key, value in options.items() if value is not None},
         )

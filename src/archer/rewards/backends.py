@@ -32,9 +32,15 @@ class PoolBackend:
     """A backend whose work is done by a handler in worker processes."""
 
     def __init__(self, name: str, spec: WorkerSpec, config: RewardConfig) -> None:
-        # A user's score is theirs; only our own scorers are cut to 0 and 1.
-        partial = config.partial_credit or config.kind == "custom"
-        self._boundary = Boundary(name, config.on_error, partial)
+        custom = config.kind == "custom"
+        self._boundary = Boundary(
+            name,
+            config.on_error,
+            # A user's score is theirs; only our own scorers are cut to 0 and 1.
+            partial_credit=custom or config.partial_credit,
+            # Our own scorers have checked the gold answer, so what remains is the response's doing.
+            response_faults=frozenset() if custom else frozenset(("cpu_time", "memory")),
+        )
         self._pool = WorkerPool(
             spec, workers=config.workers, queue_size=config.queue_size, retries=config.retries
         )
@@ -132,7 +138,7 @@ def _custom(config: RewardConfig) -> Backend:
 def _code(config: RewardConfig) -> Backend:
     from archer.rewards.code import build_code_scorer
 
-    backend: Backend = build_code_scorer(config)
+    backend: Backend = build_code_scorer(config.code)
     return backend
 
 

@@ -31,12 +31,22 @@ class Boundary:
         scorer: name used in messages.
         on_error: ``mask`` makes a failed sample unscorable and logs it; ``stop`` raises.
         partial_credit: keep scores between 0 and 1; otherwise a score below 1 is 0.
+        response_faults: kinds of failure that the response alone can have caused, such as an answer that
+            takes for ever to check. They score 0: masking them would make such answers free.
     """
 
-    def __init__(self, scorer: str, on_error: OnError, partial_credit: bool = True) -> None:
+    def __init__(
+        self,
+        scorer: str,
+        on_error: OnError,
+        *,
+        partial_credit: bool = True,
+        response_faults: frozenset[str] = frozenset(),
+    ) -> None:
         self._scorer = scorer
         self._on_error = on_error
         self._partial_credit = partial_credit
+        self._response_faults = response_faults
 
     def attach(self, inner: Future[Reply], problem: Problem) -> Future[Verdict]:
         """A future of the verdict on ``problem``, from a future of the scorer's reply."""
@@ -71,6 +81,8 @@ class Boundary:
         Raises:
             RewardError: under ``stop``, or when the scorer as a whole can't work.
         """
+        if kind in self._response_faults:
+            return Verdict("incorrect", 0.0, reason=f"{kind}: {detail}")
         message = f"{self._scorer} scorer failed on problem {problem.id!r} ({kind}): {detail}"
         if self._on_error == "stop" or kind in _ALWAYS_STOP:
             raise RewardError(

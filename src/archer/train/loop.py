@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from archer.analysis.statistics import repetition
 from archer.configs.run import RunConfig
 from archer.data import PromptStream
 from archer.evaluation.evaluate import evaluate, sample_and_score
@@ -24,7 +25,7 @@ from archer.train.batching import StepData, assemble, micro_batches, mini_batche
 from archer.train.checkpoint import TrainState, save_checkpoint, settings_of
 from archer.train.interrupt import Interrupt
 from archer.train.optimizer import apply_update, build_optimizer, learning_rate
-from archer.train.records import Clock, Meter, RunRecords, repetition
+from archer.train.records import Clock, Meter, RunRecords
 from archer.types import Group, Problem
 
 

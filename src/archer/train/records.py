@@ -153,16 +153,6 @@ def write_atomically(path: Path, text: str) -> None:
     aside.replace(path)
 
 
-def repetition(text: str, n: int = 20) -> float:
-    """Share of repeated windows of ``n`` words, 0 below ``n`` words.
-
-    Lower-cased, split at blanks, punctuation kept, as the authors' code defines it (``wizard.py``, n = 20).
-    """
-    words = text.lower().split()
-    windows = [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
-    return (len(windows) - len(set(windows))) / len(windows) if windows else 0.0
-
-
 def _step_of(line: str) -> float:
     """Step of a metrics line; a line torn by a crash belongs to no step and is dropped."""
     try:

@@ -9,7 +9,7 @@ from archer.configs.data import DataConfig
 from archer.configs.loading import dump_config
 from archer.configs.run import RunConfig
 from archer.data import PromptStream, filter_overlong, fingerprint, load_problems, shared_prompts
-from archer.errors import CheckpointError, ConfigError, MissingDependencyError
+from archer.errors import CheckpointError, ConfigError
 from archer.policy.model import Policy
 from archer.policy.tokenizer import PromptRenderer
 from archer.rewards import Scorer, build_scorer
@@ -127,9 +127,7 @@ def _parts(config: RunConfig, scorer: Scorer, records: RunRecords) -> Parts:
 def build_sampler(engine: str, policy: Policy, max_batch: int) -> LocalSampler:
     """The sampling engine of a run."""
     if engine != "local":
-        raise MissingDependencyError(
-            "rollout.engine: the vLLM engine is not available in this version; use local"
-        )
+        raise ConfigError(f"rollout.engine: {engine} is not available in this version; use local")
     return LocalSampler(policy, max_batch)
 
 

@@ -38,7 +38,7 @@ class WarmStartConfig(Config):
 
     data: DataConfig
     worked_share: float = 0.5
-    updates: int = 280
+    updates: int = 240
     batch: int = 128
     learning_rate: float = 3e-3
     vocabulary: int = 320

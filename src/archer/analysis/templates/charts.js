@@ -43,7 +43,7 @@ function lineTraces(mark, axis, window_) {
   }
   traces.push({
     x: mark.x, y: mark.y, name: mark.name, yaxis: axis, opacity: smoothed ? 0.45 : 1,
-    mode: mark.x.length <= MARKER_LIMIT ? "lines+markers" : "lines", marker: { size: 5 },
+    mode: mark.x.length <= MARKER_LIMIT && !smoothed ? "lines+markers" : "lines", marker: { size: 5 },
     line: { color: hue, dash, width: smoothed ? 1 : 2 },
   });
   if (smoothed) {
@@ -93,11 +93,15 @@ function shapeOf(mark) {
   return null;
 }
 
+function isLarge(marks) {
+  return marks.some((mark) => (mark.y || []).some((value) => Math.abs(value) >= 1000));
+}
+
 function axisLayout(axis) {
   const line = cssColour("--line");
-  const layout = { title: { text: axis.label, standoff: 8, font: { size: 11.5 } }, gridcolor: line, linecolor: line, zerolinecolor: line, automargin: true, type: axis.log ? "log" : "linear" };
+  const layout = { title: { text: axis.label, standoff: 8, font: { size: 11.5 } }, gridcolor: line, linecolor: line, zerolinecolor: line, automargin: true, exponentformat: "power", type: axis.log ? "log" : "linear" };
   if (axis.range) layout.range = axis.log ? axis.range.map(Math.log10) : axis.range;
-  if (axis.log) Object.assign(layout, axis.decades ? { dtick: 1, exponentformat: "power" } : { dtick: "D2", exponentformat: "none" });
+  if (axis.log) Object.assign(layout, axis.decades ? { dtick: 1 } : { dtick: "D2", exponentformat: "none" });
   if (axis.ticks && axis.ticks.length) Object.assign(layout, { tickvals: axis.ticks, ticktext: axis.tick_labels });
   return layout;
 }
@@ -112,7 +116,7 @@ function draw(node) {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: cssColour("--text") },
     dragmode: window.matchMedia("(pointer: coarse)").matches ? false : "zoom",
-    xaxis: axisLayout(panel.x), yaxis: axisLayout(panel.y), shapes: marks.map(shapeOf).filter(Boolean),
+    xaxis: axisLayout(panel.x), yaxis: { ...axisLayout(panel.y), ...(isLarge(marks) ? { tickformat: ",d" } : {}) }, shapes: marks.map(shapeOf).filter(Boolean),
   };
   if (panel.y2) layout.yaxis2 = { ...axisLayout({ label: panel.y2.label, log: true, decades: true }), overlaying: "y", side: "right", showgrid: false };
   Plotly.react(node, marks.flatMap((mark) => tracesOf(mark, window_)), layout, { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] });

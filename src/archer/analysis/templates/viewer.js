@@ -130,7 +130,7 @@ function verdict(record) {
 
 function verdictNode(tag, record) {
   const className = record.status === "correct" ? "good" : record.status === "incorrect" ? "bad" : "";
-  return element(tag, { className, textContent: `${record.status === "correct" ? "✓ " : record.status === "incorrect" ? "✗ " : ""}${verdict(record)}` });
+  return element(tag, { className, textContent: `${record.status === "correct" ? "✓\u00a0" : record.status === "incorrect" ? "✗\u00a0" : ""}${verdict(record)}` });
 }
 
 function showList() {

@@ -13,6 +13,7 @@ from archer.data.fields import prompt_text
 from archer.data.outcomes import Outcome, StageContext, StageResult
 from archer.data.records import ProblemFile
 from archer.data.stages.examples import shown_tests
+from archer.rewards.math import check_gold
 from archer.types import Problem
 
 _KEPT_CONTROLS = "\t\n\r"
@@ -24,6 +25,10 @@ _IMAGE = re.compile(
     re.IGNORECASE,
 )
 _DRAWN = re.compile(r"\[asy\]|\\begin\{(?:tikzpicture|asy|array|tabular)\}")
+_NO_ANSWER = re.compile(
+    r"(?:the\s+)?proof\.?|see\s+(?:the\s+)?(?:proof|solution|above|below)\.?|null|n/a|not\s+(?:found|provided)\.?",
+    re.IGNORECASE,
+)
 _INTERACTIVE = re.compile(r"\binteractive\s+(?:problem|task)\b|\bflush\b|\binteractor\b", re.IGNORECASE)
 _MANY_ANSWERS = re.compile(
     r"\b(?:if|when)\s+there\s+(?:are|is|exist)\s+(?:multiple|several|many|more\s+than\s+one)\b"
@@ -85,10 +90,9 @@ def _with_tests(
 def _bad_gold(problem: Problem) -> str | None:
     if problem.domain != "math":
         return None
-    # Loading problems for training must not load a computer algebra system.
-    from archer.rewards.math import check_gold
-
-    return check_gold(problem.answer) if problem.answer is not None else "no answer"
+    if problem.answer is None or _NO_ANSWER.fullmatch(problem.answer.strip()):
+        return f"no answer: {problem.answer}"
+    return check_gold(problem.answer)
 
 
 def _control_character(problem: Problem) -> str | None:

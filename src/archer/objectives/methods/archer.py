@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from archer.configs.objective import ArcherConfig, ArcherReleasedConfig
-from archer.objectives.aggregation import loss_terms
 from archer.objectives.metrics import token_metrics
-from archer.objectives.penalties import reference_kl
 from archer.objectives.ratios import importance_ratio
 from archer.objectives.roles import by_role, roles_of
 from archer.objectives.surrogates import clipped_surrogate
+from archer.objectives.terms import loss_terms, reference_kl
 from archer.types import LossPart, LossTerms, TokenBatch
 
 
