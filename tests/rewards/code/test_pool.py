@@ -212,7 +212,9 @@ def test_a_tool_that_does_not_work_is_no_isolation(monkeypatch, tmp_path):
     tool.write_text("#!/bin/sh\necho 'No permissions to create a new namespace' >&2\nexit 1\n")
     tool.chmod(0o755)
     monkeypatch.setattr(isolation.shutil, "which", lambda _: str(tool))
-    with pytest.raises(IsolationError, match="No permissions to create a new namespace"):
+    with pytest.raises(
+        IsolationError, match="No permissions to create a new namespace|the kernel refuses one"
+    ):
         CodeRunner(CodeConfig(isolation="bubblewrap"))
 
 
