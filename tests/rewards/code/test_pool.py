@@ -213,7 +213,7 @@ def test_a_tool_that_does_not_work_is_no_isolation(monkeypatch, tmp_path):
     tool.chmod(0o755)
     monkeypatch.setattr(isolation.shutil, "which", lambda _: str(tool))
     with pytest.raises(
-        IsolationError, match="No permissions to create a new namespace|the kernel refuses one"
+        IsolationError, match=r"No permissions to create a new namespace|the kernel refuses one"
     ):
         CodeRunner(CodeConfig(isolation="bubblewrap"))
 
