@@ -117,3 +117,13 @@ def test_floats_printed_with_nine_digits_pass(values):
     expected = " ".join(repr(value) for value in values)
     # A float that prints without a point would be held to be an integer.
     assert compare_output(expected, " ".join(f"{value:.9f}" for value in values), *DEFAULT) == ""
+
+
+@pytest.mark.parametrize(
+    "got",
+    ["1" * 10**7 + "x", "1" * 10**7, "0." + "3" * 10**7, "1 " * 10**6, "\n" * 10**7, "1e" + "9" * 10**7],
+)
+def test_long_outputs_take_time_by_length_only(got):
+    # Each of these would take hours where the time grows with the square of the length.
+    for expected in ("1.5", "1 " * 10**6 + "2", "2" * 1000):
+        assert compare_output(expected, got, *DEFAULT)

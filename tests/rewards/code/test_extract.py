@@ -81,5 +81,14 @@ def test_never_raises_and_never_holds_what_was_not_there(text):
 
 def test_long_texts_are_quick_enough():
     # Each of these would take hours where the time grows with the square of the length.
+    blanks = " " * 200_000
+    for text in (
+        f"import a{blanks};",
+        f"```{blanks}`",
+        f"{blanks}x",
+        "`" * 200_000 + "x`",
+        "def f" + ":  " * 10**5 + "x",
+    ):
+        extract_program(text)
     for text in ("```\n" * 200_000, "x" * 10**6, "a.b[c], " * 10**5, "if " * 10**5, "```python\nx\n" * 10**5):
         extract_program(text)

@@ -221,7 +221,7 @@ ALL = [
 ]
 
 
-@pytest.fixture(scope="module", params=["bubblewrap", "rlimits"])
+@pytest.fixture(scope="module", params=["auto", pytest.param("rlimits", marks=pytest.mark.slow)])
 def small_runner(request):
     config = CodeConfig(
         isolation=request.param,

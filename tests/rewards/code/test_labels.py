@@ -2,6 +2,8 @@
 
 # One program a line, so that the tables can be read as such.
 # ruff: noqa: E501
+import sys
+
 import pytest
 
 from archer.configs.code import CodeConfig
@@ -67,7 +69,8 @@ def test_recursion_in_c_is_a_signal_and_not_a_time_limit(runner):
     program = "import sys\nsys.setrecursionlimit(10**6)\ndef f(n): return max(map(f, [n - 1]))\nf(500_000)"
     (result,) = runner.run(program, [ECHO]).tests
     assert result.label == "runtime_error"
-    assert result.detail == "signal SIGSEGV"
+    # Later interpreters notice the end of the stack themselves.
+    assert result.detail.startswith("signal SIGSEGV" if sys.version_info < (3, 12) else "RecursionError")
     # The limit that it set is not there for the next program.
     probe = "import sys; print(5 if sys.getrecursionlimit() == 50_000 else 6)"
     assert label_of(runner, probe) == "passed"
@@ -197,12 +200,14 @@ def test_each_test_counts_once_and_the_denominator_is_all_tests(best_runner):
     assert (len(first.tests), first.total, first.first_failure[0]) == (4, 6, 3)
 
 
-def test_one_time_budget_for_all_tests_of_a_sample(best_runner):
+@pytest.mark.filterwarnings("ignore:programs of the model run")
+def test_one_time_budget_for_all_tests_of_a_sample():
     tests = [{"type": "stdin", "input": "", "output": ""}] * 9
-    result = best_runner.run("while True: pass", tests, stop_at_failure=False)
+    with CodeRunner(CodeConfig(workers=1, cpu_seconds=0.3, sample_cpu_seconds=0.8)) as runner:
+        result = runner.run("while True: pass", tests, stop_at_failure=False)
     assert {one.label for one in result.tests} == {"time_limit"}
     assert result.total == len(result.tests) == 9
-    assert sum(one.cpu_seconds for one in result.tests) < 4.0 + 1.0
+    assert sum(one.cpu_seconds for one in result.tests) < 0.8 + 0.3
     assert result.tests[-1].detail == "not run: the sample's time is used up"
 
 

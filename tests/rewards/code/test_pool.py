@@ -100,11 +100,13 @@ def test_everything_ends_with_its_parent(level):
         env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
     )
     assert parent.stdout.readline() == b"ready\n"
-    # The supervisor and the program appear beside what was there when it was ready.
+    # The supervisor and the program appear beside what is there when the last canary is gone.
+    time.sleep(0.5)
     count = len(descendants(parent.pid))
     parent.stdin.write(b"go\n")
     parent.stdin.flush()
     assert wait_until(lambda: len(descendants(parent.pid)) > count)
+    time.sleep(0.3)
     left = set(descendants(parent.pid))
     parent.send_signal(signal.SIGKILL)
     parent.wait()
@@ -210,7 +212,9 @@ def test_a_tool_that_does_not_work_is_no_isolation(monkeypatch, tmp_path):
     tool.write_text("#!/bin/sh\necho 'No permissions to create a new namespace' >&2\nexit 1\n")
     tool.chmod(0o755)
     monkeypatch.setattr(isolation.shutil, "which", lambda _: str(tool))
-    with pytest.raises(IsolationError, match="No permissions to create a new namespace"):
+    with pytest.raises(
+        IsolationError, match=r"No permissions to create a new namespace|the kernel refuses one"
+    ):
         CodeRunner(CodeConfig(isolation="bubblewrap"))
 
 

@@ -116,14 +116,23 @@ def test_harness_faults_are_unscorable_and_a_failed_canary_is_an_error(monkeypat
 CORRUPT = """
 def corrupted(value):
     if isinstance(value, bool): return not value
-    if isinstance(value, (int, float, complex)): return value + 1
+    if isinstance(value, (int, float, complex)): return value * 2 + 1
     if isinstance(value, str): return value + 'x'
     if isinstance(value, dict): return {**value, 'x': 0}
     if isinstance(value, (list, tuple)): return [*value, 'x']
     if isinstance(value, set): return value | {'x'}
     return 0 if value is None else None
 def wrapped(function):
-    return lambda *a, **k: corrupted(function(*a, **k))
+    def outer(*a, **k):
+        global depth
+        depth += 1
+        try:
+            value = function(*a, **k)
+        finally:
+            depth -= 1
+        return value if depth else corrupted(value)
+    return outer
+depth = 0
 """
 
 

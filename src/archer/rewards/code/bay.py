@@ -126,6 +126,8 @@ def _start(command: Sequence[str], descriptors: Sequence[int], errors: IO[bytes]
 def _environment() -> dict[str, str]:
     # One hash seed for all, so that a program that depends on the order of a set gets the same verdict always.
     fixed = {"LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "PATH": "/usr/bin", "HOME": "/tmp"}
+    # A memory pool for each thread would use up the address space that a program is allowed.
+    fixed["MALLOC_ARENA_MAX"] = "1"
     fixed |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
     return fixed | kept

@@ -7,8 +7,9 @@ import re
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-# A sign, digits, at most one point, an exponent of a size that arithmetic stays cheap with.
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,6})?", re.ASCII)
+# A sign, digits, at most one point, an exponent of a size that arithmetic stays cheap with. Nothing is tried
+# twice, so that the time for a word grows with its length.
+_NUMBER = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d{1,6})?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _SHOWN = 80
 

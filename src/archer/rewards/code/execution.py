@@ -8,7 +8,7 @@ import selectors
 import socket
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -19,6 +19,8 @@ from archer.rewards.code.child import confine, supervise, wire
 _GRACE_SECONDS = 60.0
 _JOB_SECONDS = 60.0
 _CHUNK = 1 << 16
+SHORT_REPORT = 1 << 16
+"""Bytes; a report without a result says little, whoever writes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +48,19 @@ class Process:
     """One process of a test.
 
     Attributes:
-        output: what it printed, if that was asked for; cut at ``limit``.
+        limits: bytes of each channel.
+        output: what it printed, if that was asked for; cut at its limit.
         report: bytes of its messages, cut likewise.
-        over: it printed or reported more than ``limit`` bytes, and was killed for it.
+        over: the limit that it exceeded, and was killed for; 0 without.
         ended: set when it is gone.
         messages: what it reported, as far as it can be read; set when all of it is there.
     """
 
     role: str
-    limit: int
+    limits: Mapping[str, int]
     output: bytearray = field(default_factory=bytearray)
     report: bytearray = field(default_factory=bytearray)
-    over: bool = False
+    over: int = 0
     ended: Ended | None = None
     status: socket.socket | None = None
     messages: list[dict[str, Any]] = field(default_factory=list)
@@ -76,9 +79,10 @@ class Process:
             return
         store = self.output if channel == "output" else self.report
         store += data
-        if len(store) > self.limit:
-            del store[self.limit :]
-            self.over = True
+        limit = self.limits[channel]
+        if len(store) > limit:
+            del store[limit:]
+            self.over = limit
             self.abort()
 
     def finish(self) -> None:
@@ -117,7 +121,9 @@ class Execution:
         role: str,
         job: dict[str, Any],
         limits: confine.Limits,
-        output_limit: int,
+        *,
+        report_limit: int = SHORT_REPORT,
+        output_limit: int = 0,
         given: bytes | None = None,
         peer: socket.socket | None = None,
     ) -> Process:
@@ -127,14 +133,15 @@ class Execution:
             role: see ``child.runs``.
             job: what it is to do; only this process gets to see it.
             limits: enforced by its supervisor.
-            output_limit: bytes.
+            report_limit: bytes that it may report.
+            output_limit: bytes that it may print.
             given: its standard input; where it has one, its output is kept.
             peer: channel to another process; closed here.
 
         Raises:
             SandboxFault: the sandbox is broken.
         """
-        process = Process(role, output_limit)
+        process = Process(role, {"output": output_limit, "report": report_limit})
         with contextlib.ExitStack() as theirs:
             status, their_status = _pair(theirs)
             control, their_control = _pair(theirs)

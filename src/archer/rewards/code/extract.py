@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_FENCE = re.compile(r"^[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*(?P<info>[^`\n]*)$")
+# Possessive where two parts could share a long run of blanks: the time must grow with the length only.
+_FENCE = re.compile(r"^[ \t]*+(?P<fence>`{3,}+|~{3,}+)[ \t]*+(?P<info>[^`\n]*+)$")
 _PYTHON = re.compile(r"\{?\.?(?:python|py|pypy|cpython)(?:\d[\d.]*)?\b", re.IGNORECASE)
 _CODE_LINE = re.compile(
-    r"^[ \t]*(?:@\w+|(?:async[ ]+def|def|class)[ ]+\w[^\n]*:|import[ ]+\w[\w., ]*|from[ ]+[\w.]+[ ]+import\b[^\n]*"
+    r"^[ \t]*+(?:@\w+|(?:async[ ]+def|def|class)[ ]+\w[^\n]*:|import[ ]+\w[\w., ]*+|from[ ]+[\w.]+[ ]+import\b[^\n]*"
     r"|(?:for|while|if|with|try)\b[^\n]*:|print[ ]*\([^\n]*|[A-Za-z_][\w.,\[\] ]*[-+*/%|&]?=[^=\n][^\n]*)[ \t]*$",
     re.MULTILINE,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -149,7 +150,9 @@ def _guards(plan: Plan, features: Features) -> dict[str, str]:
         "changing files": _both("read-only root" if boxed else "", "" if features.private_tmp else calls),
         "reading files": "minimal root" if boxed else "landlock" if features.landlock else "",
         "fork bombs": _both(calls, "limit on tasks" if features.counted or not calls else ""),
-        "CPU time, memory, file sizes": "limits",
+        "endless programs": "limits on CPU and wall time",
+        # Other systems accept the limit and don't keep it.
+        "memory bombs": "limit on address space" if sys.platform == "linux" else "",
     }
 
 

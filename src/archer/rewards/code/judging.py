@@ -14,7 +14,7 @@ from archer.errors import DataError
 from archer.rewards.code.bay import Bay
 from archer.rewards.code.child import confine, plain
 from archer.rewards.code.compare import compare_output, compare_values
-from archer.rewards.code.execution import Ended, Execution, Process, peers, started
+from archer.rewards.code.execution import SHORT_REPORT, Ended, Execution, Process, peers, started
 
 Label = Literal[
     "passed",
@@ -28,8 +28,8 @@ Label = Literal[
 ]
 _MIB = 1 << 20
 _CHECKER_LABELS: tuple[Label, ...] = ("passed", "wrong_answer", "runtime_error", "memory_limit")
-# A test's own process says little; a program's answers can make it no longer.
-_CHECKER_REPORT = 1 << 16
+# The most that a value can be longer in a message than in JSON: a list in a list of lists.
+_RESULT_FACTOR = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +123,8 @@ def _run_stdin(case: _Case) -> TestResult:
     given, expected = _text(case.test, "input"), _text(case.test, "output")
     job = {"program": case.program, "prelude": case.config.prelude}
     with Execution(case.bay) as execution:
-        process = execution.start(
-            "stdin", job, case.limits, case.output_limit, given.encode("utf-8", "replace")
-        )
+        data = given.encode("utf-8", "replace")
+        process = execution.start("stdin", job, case.limits, output_limit=case.output_limit, given=data)
         ended = _follow(execution, process, case.allowance)
     failure = _failure(process, ended, case.allowance)
     if failure is None:
@@ -146,7 +145,8 @@ def _run_functional(case: _Case) -> TestResult:
         "arguments": arguments,
     }
     with Execution(case.bay) as execution:
-        process = execution.start("functional", job, case.limits, case.output_limit)
+        most = min(case.output_limit, SHORT_REPORT + _RESULT_FACTOR * len(case.test["output"]))
+        process = execution.start("functional", job, case.limits, report_limit=most)
         ended = _follow(execution, process, case.allowance)
     failure = _failure(process, ended, case.allowance) or _returned(process, expected, case)
     return _result(*failure, ended)
@@ -169,11 +169,9 @@ def _run_assert(case: _Case) -> TestResult:
     limits = case.limits
     with Execution(case.bay) as execution:
         ours, theirs = peers()
-        program = execution.start(
-            "serve", {"program": case.program, "setup": setup}, limits, case.output_limit, peer=ours
-        )
+        program = execution.start("serve", {"program": case.program, "setup": setup}, limits, peer=ours)
         job = {"setup": setup, "code": _text(case.test, "code"), "token": token}
-        checker = execution.start("check", job, limits, _CHECKER_REPORT, peer=theirs)
+        checker = execution.start("check", job, limits, peer=theirs)
         for process in execution.events(case.allowance.wall_seconds):
             if process is checker:
                 program.abort()
@@ -217,7 +215,7 @@ def _failure(process: Process, ended: Ended, allowance: Allowance) -> tuple[Labe
     The supervisor's word comes first; what the process itself reported only names the kind of failure.
     """
     if process.over:
-        return "output_limit", f"more than {process.limit} bytes"
+        return "output_limit", f"more than {process.over} bytes"
     if ended.killed == "cpu" or ended.cpu > allowance.cpu_seconds or ended.signal == signal.SIGXCPU:
         return "time_limit", f"{ended.cpu:.2f} s of CPU time, {allowance.cpu_seconds:g} s allowed"
     if ended.killed == "wall":
