@@ -113,6 +113,21 @@ def test_runs_in_progress_and_old_runs_have_a_report(make_run, tmp_path):
     assert "config.yaml is absent" in page
 
 
+def test_responses_without_tokens_and_empty_batches_have_a_report(make_run, tmp_path, gradient):
+    run = make_run(steps=6, every=2, groups=2, size=2)
+    first, second, _ = (file for _, file in run.rollout_files())
+    rows = [json.loads(line) for line in first.read_text().splitlines()]
+    for name in ("tokens", "token_ids", "logp", "entropy", "reasoning", "ratio", "ref_logp"):
+        rows[0][name] = []
+    rows[0]["text"] = ""
+    first.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    second.write_text("")
+    page = write_report([run], tmp_path, gradient_of=lambda _: gradient).read_text()
+    shown = {tuple(row[2:5]): row for row in data_of(page)["viewers"][0]["rows"]}
+    assert len(shown) == 8
+    assert shown[2, 0, 0][9:12] == [0, None, None]
+
+
 def test_several_runs_share_one_page(make_run, tmp_path):
     runs = [make_run("a", steps=6, every=3), make_run("b", seed=1, steps=6, every=3)]
     runs.append(make_run("c", steps=6, every=3, objective={"eps_r": 0.4}))

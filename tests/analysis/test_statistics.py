@@ -23,7 +23,6 @@ from archer.analysis.statistics import (
     smooth,
     top_tokens,
 )
-from archer.train.records import repetition as repetition_in_training
 
 FINITE = st.floats(0, 5, allow_nan=False, width=32)
 ENTROPY = arrays(np.float64, st.integers(1, 30), elements=FINITE)
@@ -39,11 +38,6 @@ def test_repetition_golden_values():
     assert repetition("nineteen " * 19) == 0.0
     assert repetition("A a a A", 2) == pytest.approx(2 / 3), "case does not count"
     assert repetition("a a. a a", 2) == 0.0, "punctuation does"
-
-
-@given(WORDS, st.integers(1, 25))
-def test_repetition_equals_the_one_that_training_records(text, n):
-    assert repetition(text, n) == repetition_in_training(text, n)
 
 
 @given(WORDS, st.integers(1, 25))

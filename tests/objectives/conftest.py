@@ -11,7 +11,7 @@ from torch import Tensor
 from archer.objectives import aggregate, count, needs, prepare, token_losses
 from archer.types import LossTerms, TokenBatch
 
-POISON = (float("nan"), float("inf"), -float("inf"))
+POISON = (float("nan"), float("inf"), -float("inf"), 777.0)
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def make_random_batch(seed: int, rows: int = 6, width: int = 9, *, ties: bool = 
     advantage = torch.randn(rows, 1, generator=generator, dtype=torch.float64).expand(rows, width)
 
     def poisoned(tensor: Tensor) -> Tensor:
-        choice = torch.randint(0, 3, (rows, width), generator=generator)
+        choice = torch.randint(0, len(POISON), (rows, width), generator=generator)
         return torch.where(mask, tensor, torch.tensor(POISON, dtype=torch.float64)[choice])
 
     return TokenBatch(

@@ -130,6 +130,14 @@ def test_gspo_with_both_responses_clipped(batch_f, evaluate):
     assert outcome.grad.count_nonzero() == 0
 
 
+@pytest.mark.parametrize("distance", [9.0, 15.0, 100.0])
+def test_the_ratio_of_a_sequence_is_at_most_e_to_the_10(distance, batch_f, evaluate):
+    far = replace(batch_f, old_logp_BT=batch_f.logp_BT - distance, advantage_BT=-torch.ones(2, 3).double())
+    outcome = evaluate(far, GspoConfig())
+    assert outcome.loss == pytest.approx(math.exp(min(distance, 10)))
+    assert (outcome.grad != 0).any().item() == (distance < 10)
+
+
 LOPTI = {
     "8c": (lopti(), 0.604000, -0.270000),
     "8d": (lopti(tie="low"), 0.384000, -0.050000),
@@ -170,6 +178,10 @@ def test_clip_cov_does_not_draw_tokens_that_ppo_stops_already(batch_f, evaluate)
     assert five(outcome.token_grad) == near([0, 0, -0.25, 0, 3.5])
     assert outcome.loss == near((0 - 1.2 - 0.25 + 0.8 + 3.5) / 5)
 
+    # with range .05 above, t1 at r = 1.1 is clipped, so only t4 is left
+    outcome = evaluate(batch_f, ClipCovConfig(**WINDOW, eps_high=0.05))
+    assert outcome.loss == near((-1.05 - 1.05 - 0.25 + 0 + 3.5) / 5)
+
 
 def test_clip_cov_draws_uniformly_and_repeats_with_the_seed(batch_f):
     """One of the two candidates t1 and t4 goes, each about half the time."""
@@ -191,6 +203,15 @@ def test_clip_cov_draws_uniformly_and_repeats_with_the_seed(batch_f):
 def test_clip_cov_refuses_to_draw_from_global_randomness(batch_f):
     with pytest.raises(ValueError, match=r"expected a torch.Generator, got None"):
         token_losses(batch_f, ClipCovConfig())
+
+
+def test_steer_does_not_scale_up_small_changes(batch_f, evaluate):
+    """With advantages a thousandth of F's the largest change is below .02, so .02 sets the scale."""
+    batch = replace(batch_f, advantage_BT=batch_f.advantage_BT / 1000)
+    # t5: r = 3.5, pi = .7, H = 1.5
+    change = 3.5 * 0.3 * (math.log(0.7) + 1.5) / 1000
+    grad = five(evaluate(batch, SteerConfig()).token_grad)
+    assert grad[4] == pytest.approx(math.exp(math.log(0.7) / 0.02 * change) * 3.5 / 1000)
 
 
 HAPO = {
@@ -272,6 +293,18 @@ def test_pear_rewards(entropy, tag, reward, shaped):
         think_end_B=torch.tensor([tag]),
     )
     assert out.tolist() == pytest.approx([shaped], nan_ok=True)
+
+
+def test_pear_never_pays_more_than_one():
+    """Ceiling 1.5 and a penalty of .1."""
+    out = shape_rewards(
+        torch.tensor([1.0]),
+        PearConfig(ceiling=1.5),
+        entropy_BT=torch.tensor([[0.1]]),
+        mask_BT=torch.tensor([[True]]),
+        think_end_B=torch.tensor([-1]),
+    )
+    assert out.item() == 1
 
 
 def test_pear_names_what_is_missing_and_other_methods_need_nothing():

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archer.configs.objective import (
@@ -148,7 +148,8 @@ def test_steer_with_weight_one_and_entropy_advantage_with_weight_zero_are_dapo(r
     assert torch.allclose(evaluate(batch, shaped).grad, dapo.grad, atol=1e-12)
 
 
-@given(st.floats(-3, 3), st.floats(0, 10), st.floats(1.01, 5))
+@settings(deadline=None, derandomize=True)
+@given(st.floats(-3, 3, allow_subnormal=False), st.floats(0, 10), st.floats(1.01, 5))
 def test_the_entropy_term_never_turns_an_advantage_around(advantage, entropy, kappa):
     def one(x):
         return torch.tensor([[x]], dtype=torch.float64)

@@ -85,7 +85,7 @@ def padded(batch, left, right):
 
 
 def test_masked_values_never_reach_loss_or_gradient(config, batch, evaluate):
-    """The batch holds NaN and infinities there; zeros instead change nothing."""
+    """The batch holds NaN, infinities and large numbers there; zeros instead change nothing."""
     outcome = evaluate(batch, config)
     zeros = replace(
         batch,

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archer.configs.objective import ArcherConfig
@@ -96,6 +96,7 @@ entropies = st.lists(
 )
 
 
+@settings(deadline=None, derandomize=True)
 @given(entropies, st.sampled_from([0.0, 0.2, 0.5, 0.7, 0.75, 0.8, 0.9, 1.0]), st.integers(0, 3))
 def test_rank_says_what_the_interpolated_quantile_says(values, rho, pads):
     """Against the definition in exact arithmetic: the sorted values, interpolated at rho (n - 1)."""
@@ -112,6 +113,7 @@ def test_rank_says_what_the_interpolated_quantile_says(values, rho, pads):
     assert beyond[0].tolist() == [Fraction(v) > threshold for v in values] + [False] * pads
 
 
+@settings(deadline=None, derandomize=True)
 @given(entropies, st.floats(0, 1))
 def test_share_of_reasoning_tokens(values, rho):
     """Without ties, ceil((1 - rho)(n - 1)) or one more are at or above the threshold; ties only add."""
@@ -121,6 +123,7 @@ def test_share_of_reasoning_tokens(values, rho):
         assert chosen <= (1 - rho) * (len(values) - 1) + 1 + 1e-9
 
 
+@settings(deadline=None, derandomize=True)
 @given(st.lists(st.integers(0, 99), min_size=1), st.sampled_from([math.exp, lambda x: 3 * x + 1]))
 def test_only_the_order_of_the_entropies_matters(values, monotone):
     entropy = torch.tensor([values], dtype=torch.float64)

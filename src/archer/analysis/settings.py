@@ -77,10 +77,7 @@ def group_runs(runs: Sequence[Run]) -> list[Experiment]:
     A label names the settings in which the experiments differ, or the run itself where they tell nothing
     apart.
     """
-    flat = [
-        {k: v for k, v in flatten(run.config).items() if k.rsplit(".", 1)[-1] not in LABELS_ONLY}
-        for run in runs
-    ]
+    flat = [setting_values(run) for run in runs]
     gathered: dict[str, tuple[dict[str, Any], list[Run]]] = {}
     for run, config in zip(runs, flat, strict=True):
         key = repr(sorted(config.items(), key=lambda item: item[0])) if config else f"run {run.path}"
@@ -98,6 +95,15 @@ def group_runs(runs: Sequence[Run]) -> list[Experiment]:
             label = str(members[0].path)
         result.append(Experiment(label, members, varied))
     return result
+
+
+def setting_values(run: Run) -> dict[str, Any]:
+    """The settings of a run that make its experiment: dotted key to value, unset ones and labels left out."""
+    return {
+        key: value
+        for key, value in flatten(run.config).items()
+        if value is not None and key.rsplit(".", 1)[-1] not in LABELS_ONLY
+    }
 
 
 def varied_keys(configs: Sequence[dict[str, Any]]) -> list[str]:

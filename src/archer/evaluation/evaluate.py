@@ -74,6 +74,7 @@ def _distinct_share(groups: Sequence[Group]) -> float:
 def _record(problem: Problem, prompt: str, rollout: Rollout, verdict: Verdict) -> dict[str, Any]:
     return {
         "problem_id": problem.id,
+        "domain": problem.domain,
         "sample": rollout.sample,
         "prompt": prompt,
         "text": rollout.text,

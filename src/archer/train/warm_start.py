@@ -50,8 +50,8 @@ class WarmStartConfig(Config):
 DEMO = WarmStartConfig(
     data=DataConfig(
         source="procedural",
-        tasks={"chain_sum": {"min_terms": 4, "max_terms": 6, "min_digits": 1, "max_digits": 1}},
-        size=20000,
+        tasks={"chain_sum": {"min_terms": 5, "max_terms": 7, "min_digits": 1, "max_digits": 1}},
+        size=30000,
         seed=99,
         template="{prompt}\n",
     )
