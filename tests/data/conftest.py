@@ -24,7 +24,7 @@ def problem_file(tmp_path):
 def run_stage(tmp_path, problem_file):
     """Runs one stage on problems and returns its outcomes."""
 
-    def run(stage, problems, make_sampler=None, benchmarks=None):
+    def run(stage, problems, make_sampler=lambda config: None, benchmarks=None):
         sources = {"s": {"form": "archer", "path": "s.jsonl"}}
         recipe = DataRecipe.model_validate(
             {"name": "r", "sources": sources, "benchmarks": benchmarks or {}, "stages": {}}

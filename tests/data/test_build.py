@@ -223,12 +223,14 @@ def test_difficulty_in_a_build(folder):
 
     stages = {"hard": {"kind": "difficulty", "sampler": {"model": "m"}, "drop": ["never"]}}
     recipe = recipe_of(folder, stages=stages)
-    with pytest.raises(ConfigError, match="expected a sampler, found none"):
+    with pytest.raises(ConfigError, match=r"difficulty stage: expected a way to sample m, found none"):
         build(recipe, folder / "out")
+    assert not (folder / "out/stages/00-sources").exists()
     made = []
     card = build(recipe, folder / "out", make_sampler=lambda config: made.append(config) or Sampler())
     assert counts(card)["hard"] == (10, 5, {"never solved": 5})
     assert made[0].model == "m"
+    assert build(recipe, folder / "out") == card
     assert (folder / "out/cache/scores.jsonl").exists()
 
 
@@ -243,7 +245,10 @@ def test_unusable_recipes_and_folders_are_refused(folder):
         build(recipe_of(folder, sources=missing), folder / "out")
     (folder / "bad.jsonl").write_text('{"prompt": "x"}\n')
     bad = {"bad": {"form": "archer", "path": folder / "bad.jsonl"}}
-    with pytest.raises(DataError, match=r"trial: expected at least one problem .*sources kept 0 of 1"):
+    with pytest.raises(
+        DataError,
+        match=r"at least one .*stage sources dropped 1 of 1 as 'unusable row', for example: bad.jsonl, line 1",
+    ):
         build(recipe_of(folder, sources=bad), folder / "out")
 
 

@@ -14,7 +14,7 @@ from archer.configs.data_recipe import (
 )
 from archer.data.records import dumps, to_json
 from archer.data.stages.examples import shown_tests
-from archer.errors import ConfigError, DataError
+from archer.errors import DataError
 from archer.types import Problem
 
 STDIN = [{"type": "stdin", "input": f"{i}\n", "output": f"{i + 1}\n"} for i in range(10, 20)]
@@ -316,10 +316,7 @@ def test_a_killed_difficulty_stage_continues_after_the_last_whole_line(run_stage
     ]
 
 
-def test_difficulty_without_a_sampler_or_with_a_short_one_is_refused(run_stage):
-    with pytest.raises(ConfigError, match="difficulty stage with m: expected a sampler, found none"):
-        run_stage(difficulty(), problems_by_share("1"))
-
+def test_a_sampler_that_returns_too_few_scores_is_refused(run_stage):
     class Short(Sampler):
         def sample_and_score(self, problems, samples, seed):
             return [[1.0]] * len(problems)

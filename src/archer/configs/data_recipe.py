@@ -83,7 +83,7 @@ class Normalisation(Config):
 
 
 class NgramTest(Config):
-    """When two prompts count as the same.
+    """When two prompts count as the same. The defaults are ours.
 
     Attributes:
         n: tokens an N-gram; a prompt of fewer tokens is one N-gram by itself.
@@ -94,11 +94,19 @@ class NgramTest(Config):
         normalise: applied to both.
     """
 
-    n: Annotated[int, Field(ge=1, le=64)]
-    threshold: Share
+    n: Annotated[int, Field(ge=1, le=64)] = 13
+    threshold: Share = 0.8
     min_shared: Annotated[int, Field(ge=1)] = 1
     direction: Literal["either", "later"] = "either"
     normalise: Normalisation = Normalisation()
+
+
+class BenchmarkTest(NgramTest):
+    """The same test with defaults for benchmarks: n is the nearest published value (CE-GPPO's), the rest ours."""
+
+    n: Annotated[int, Field(ge=1, le=64)] = 9
+    threshold: Share = 0.5
+    normalise: Normalisation = Normalisation(punctuation="drop")
 
 
 class StageBase(Config):
@@ -141,10 +149,10 @@ class ExactStage(StageBase):
 
 
 class NgramStage(StageBase):
-    """Prompts that share most N-grams with an earlier kept one are dropped. Ours: n 13, threshold 0.8."""
+    """Prompts that share most N-grams with an earlier kept one are dropped."""
 
     kind: Literal["ngram-duplicates"] = "ngram-duplicates"
-    test: NgramTest = NgramTest(n=13, threshold=0.8)
+    test: NgramTest = NgramTest()
 
 
 class DecontaminateStage(StageBase):
@@ -152,13 +160,13 @@ class DecontaminateStage(StageBase):
 
     Attributes:
         benchmarks: names under ``benchmarks`` of the recipe; empty means all.
-        test: ours: n 9 (the nearest published value, CE-GPPO's), threshold 0.5.
+        test: when a problem counts as one of a benchmark.
         near: the same test after numbers are masked; what it finds is reported, or dropped.
     """
 
     kind: Literal["decontaminate"] = "decontaminate"
     benchmarks: Sequence[Name] = ()
-    test: NgramTest = NgramTest(n=9, threshold=0.5, normalise=Normalisation(punctuation="drop"))
+    test: BenchmarkTest = BenchmarkTest()
     near_threshold: Share = 0.8
     near: Annotated[Literal["report", "drop", "off"], BeforeValidator(_off)] = "report"
 

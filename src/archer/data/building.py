@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from archer import __version__
-from archer.configs.data_recipe import DataRecipe, SourceConfig, Stage
+from archer.configs.data_recipe import DataRecipe, SamplerConfig, SourceConfig, Stage
 from archer.data.card import make_card, markdown
 from archer.data.export import export
 from archer.data.loading import fingerprint
-from archer.data.outcomes import MakeSampler, Outcome, StageContext
+from archer.data.outcomes import MakeSampler, Outcome, ScoredSampler, StageContext
 from archer.data.records import sha256_of
 from archer.data.runner import Progress, StageReport, finished, output_of, run_stage, write_json
 from archer.data.sources import origin_of, read_source
 from archer.data.stages import STAGES
-from archer.errors import DataError
+from archer.errors import ConfigError, DataError
 from archer.types import Problem
 
 Origins = Mapping[str, Mapping[str, Any]]
@@ -55,8 +55,10 @@ def build(
     origins = {name: origin_of(name, config) for name, config in recipe.sources.items()}
     benchmark_origins = {name: origin_of(name, config) for name, config in recipe.benchmarks.items()}
     plan = _plan(recipe, origins, benchmark_origins)
+    if make_sampler is None:
+        _refuse_unfinished_sampling(recipe, plan, output / "stages")
     _remove_stale(output / "stages", {folder for folder, *_ in plan})
-    context = StageContext(recipe, output / "work", output / "cache", make_sampler)
+    context = StageContext(recipe, output / "work", output / "cache", make_sampler or _no_sampler)
     reports: list[StageReport] = []
     for number, (folder, name, kind, key) in enumerate(plan, start=1):
         here = output / "stages" / folder
@@ -76,8 +78,9 @@ def _finish(
 ) -> dict[str, Any]:
     shutil.rmtree(output / "work", ignore_errors=True)
     if not reports[-1].kept:
-        counts = "; ".join(f"{r.name} kept {r.kept} of {r.seen}" for r in reports)
-        raise DataError(f"{recipe.name}: expected at least one problem in the result, found none ({counts})")
+        raise DataError(
+            f"{recipe.name}: expected at least one problem in the result, found none; {_why_none(reports)}"
+        )
     result = output_of(last)
     paths = [export(result, form, output) for form in recipe.exports]
     files = {path.name: sha256_of(path) for path in paths}
@@ -85,6 +88,34 @@ def _finish(
     (output / "data_card.md").write_text(markdown(card))
     write_json(output / "data_card.json", card)
     return card
+
+
+def _why_none(reports: list[StageReport]) -> str:
+    report = next(report for report in reports if not report.kept)
+    if not report.seen:
+        return "the sources hold no row"
+    reason, count = next(iter(report.dropped.items()))
+    examples = [str(entry["detail"]) for entry in report.samples.get(reason, [])[:1]]
+    return ", for example: ".join(
+        [f"stage {report.name} dropped {count} of {report.seen} as {reason!r}", *examples]
+    )
+
+
+def _no_sampler(config: SamplerConfig) -> ScoredSampler:
+    raise ConfigError(
+        f"difficulty stage: expected a way to sample {config.model}, found none; build where models can be sampled, "
+        "or set enabled: false for the stage (the data card will say so)"
+    )
+
+
+def _refuse_unfinished_sampling(
+    recipe: DataRecipe, plan: list[tuple[str, str, str, str]], stages: Path
+) -> None:
+    """Say at once, not after the stages before, that a stage needs a model."""
+    for folder, name, _, key in plan:
+        stage = recipe.stages.get(name)
+        if stage is not None and stage.kind == "difficulty" and finished(stages / folder, key) is None:
+            _no_sampler(stage.sampler)
 
 
 def _plan(

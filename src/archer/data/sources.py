@@ -37,7 +37,7 @@ def origin_of(name: str, config: SourceConfig) -> dict[str, str | None]:
     """What identifies the content of a source: the sha256 of a file, or the revision of a hub set."""
     if config.path is not None:
         if not config.path.is_file():
-            raise DataError(f"{name}: expected a data file at {config.path}, found none")
+            raise DataError(f"{name}: expected a data file at {config.path}, found none; check the path")
         return {"path": config.path.name, "sha256": sha256_of(config.path)}
     return {
         "hub": config.hub,
