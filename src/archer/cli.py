@@ -29,11 +29,17 @@ Overrides = Annotated[
 ]
 
 
+def _quiet() -> None:
+    """Keep the libraries' own progress bars and advice out of the display."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
 def main() -> None:
     """Entry point: an error that was raised on purpose is shown as one message, without a trace."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
         app()
     except ArcherError as error:
@@ -102,6 +108,7 @@ def evaluate(
     from archer.rollout.local import LocalSampler
     from archer.train.setup import load_prompts
 
+    _quiet()
     where = "archer eval"
     policy_config = build_config(PolicyConfig, {"model": model, "gguf_file": gguf_file}, where=where)
     rows = build_config(DataConfig, {"path": data, "limit": limit, "template": template}, where=where)
@@ -143,14 +150,12 @@ def doctor() -> None:
     """What this machine can run."""
     import torch
 
-    from archer.policy.model import _device
+    from archer.rewards.code import probe_isolation
 
     table = Table(title="archer doctor", title_justify="left", show_header=False)
     table.add_row("python", sys.version.split()[0])
     table.add_row("cores", str(os.cpu_count()))
-    table.add_row("device", str(_device("auto")))
-    if torch.cuda.is_available():
-        table.add_row("gpu", torch.cuda.get_device_name())
+    table.add_row("device", torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu")
     for name in (
         "archer-rl",
         "torch",
@@ -167,6 +172,7 @@ def doctor() -> None:
         except metadata.PackageNotFoundError:
             table.add_row(name, "[dim]not installed[/]")
     console.print(table)
+    console.print(str(probe_isolation()), highlight=False)
 
 
 @app.command()
@@ -263,6 +269,7 @@ def _train(config: Any, *, resume: bool) -> None:
     from archer.train.setup import train as run
     from archer.train.trackers import build_trackers
 
+    _quiet()
     folder = Path(config.output) / config.name
     trackers = build_trackers(
         config.trackers, folder, config.name, config.model_dump(mode="json"), console.print
