@@ -64,18 +64,12 @@ def train(
 
 @app.command()
 def demo(overrides: Overrides = None) -> None:
-    """Teach a tiny model sums, then let Archer train it: everything on this machine, nothing downloaded."""
+    """Train the tiny model that ships with Archer on sums: everything on this machine, nothing downloaded."""
     from archer.configs.loading import load_config
     from archer.configs.run import RunConfig
-    from archer.train.warm_start import DEMO, make_warm_start
 
-    console.print("Teaching a tiny model from worked examples (kept for the next time) ...")
-    with Bar(console=console, transient=True) as bar:
-        task = bar.add_task("warm start", total=DEMO.updates)
-        model = make_warm_start(DEMO, Path("runs"), lambda done, _, loss: bar.update(task, completed=done))
     name = _free_name(Path("runs"), "demo")
-    config = load_config(RunConfig, "demo", [f"policy.model={model}", f"name={name}", *(overrides or [])])
-    _train(config, resume=False)
+    _train(load_config(RunConfig, "demo", [f"name={name}", *(overrides or [])]), resume=False)
 
 
 @app.command("eval")
