@@ -49,7 +49,7 @@ class RewardConfig(Config):
             ``name(problem, text)``, or ``name(problems, texts)`` where ``batched``.
         batched: the function takes lists and returns a list of the same length.
         workers: worker processes; also the number of calls of a user's function at once.
-        cpu_seconds: CPU time for one response (maths and procedural).
+        cpu_seconds: CPU time for one response: maths, and procedural problems with at least 5 s.
         wall_seconds: wall time for one response, or for one batch of a batched function.
         memory_mb: address space of one maths or procedural worker.
         queue_size: responses that may wait; ``submit`` blocks beyond it.

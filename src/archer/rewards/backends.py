@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from archer.errors import RewardError
@@ -120,7 +121,10 @@ def _paper(config: RewardConfig) -> Backend:
 
 
 def _procedural(config: RewardConfig) -> Backend:
-    return PoolBackend("procedural", _own("archer.rewards.procedural:make_handler", config, {}), config)
+    spec = _own("archer.rewards.procedural:make_handler", config, {})
+    # A worker loads its generators with the first problem that needs them.
+    spec = replace(spec, cpu_seconds=max(config.cpu_seconds, 5.0))
+    return PoolBackend("procedural", spec, config)
 
 
 def _own(target: str, config: RewardConfig, settings: dict[str, Any]) -> WorkerSpec:
