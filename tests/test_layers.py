@@ -20,12 +20,25 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "policy": (BASE, {"torch", "transformers", "peft", "safetensors", "tokenizers", "numpy", "gguf"}),
     "rollout": (BASE | {"policy"}, {"torch", "transformers", "vllm", "numpy"}),
     "evaluation": (BASE | {"objectives", "rewards", "data", "policy", "rollout"}, {"numpy", "torch"}),
-    "analysis": (BASE, {"numpy", "matplotlib", "plotly", "jinja2", "rich"}),
+    "analysis": (BASE, {"numpy", "matplotlib", "plotly", "jinja2", "rich", "yaml"}),
     "train": (
-        BASE | {"objectives", "rewards", "data", "policy", "rollout", "evaluation"},
-        {"torch", "transformers", "numpy", "rich", "tensorboard", "wandb", "trackio", "safetensors", "tokenizers"},
+        BASE | {"objectives", "rewards", "data", "policy", "rollout", "evaluation", "analysis"},
+        {
+            "torch",
+            "transformers",
+            "numpy",
+            "rich",
+            "tensorboard",
+            "wandb",
+            "trackio",
+            "safetensors",
+            "tokenizers",
+        },
     ),
-    "adapters": (BASE | {"objectives", "rewards", "data"}, {"torch", "trl", "verl", "transformers", "omegaconf", "peft"}),
+    "adapters": (
+        BASE | {"objectives", "rewards", "data"},
+        {"torch", "trl", "verl", "transformers", "omegaconf", "peft"},
+    ),
     "recipes": (set(), set()),
 }
 RESERVED = set().union(*(outside for _, outside in LAYERS.values()))
@@ -57,7 +70,9 @@ def test_layer_imports_only_what_the_design_allows(layer):
         for name in imports_of(path):
             top, *rest = name.split(".")
             if top == "archer" and rest:
-                assert rest[0] in ours | {layer, "__version__"}, f"{path}: {layer} may not import archer.{rest[0]}"
+                assert rest[0] in ours | {layer, "__version__"}, (
+                    f"{path}: {layer} may not import archer.{rest[0]}"
+                )
             elif top in RESERVED:
                 assert top in outside, f"{path}: {layer} may not import {top}"
 

@@ -116,7 +116,8 @@ class TokenBatch:
         ref_logp_BT: log-probability under the reference policy; needed where a KL weight is above 0.
         group_B: int64 group (prompt) number of each response; needed for group scope.
         reasoning_BT: bool roles filled in by ``prepare``; True where the token is a reasoning token.
-        rank_BT: float64 entropy ranks in [0, 1] filled in by ``prepare`` for methods with graded roles.
+        grade_BT: float64 graded roles filled in by ``prepare``: how much of a reasoning token each one is, in
+            [0, 1], or the number of its role.
         response_B: int64 number of each response within the whole step, stable under any split.
     """
 
@@ -129,7 +130,7 @@ class TokenBatch:
     ref_logp_BT: Tensor | None = None
     group_B: Tensor | None = None
     reasoning_BT: Tensor | None = None
-    rank_BT: Tensor | None = None
+    grade_BT: Tensor | None = None
     response_B: Tensor | None = None
 
 

@@ -45,7 +45,7 @@ MATHS = {
     "math, solution only": (
         {
             "problem": "P",
-            "solution": r"So \boxed{1} or $\boxed{\frac{1}{2}}$.",
+            "solution": r"First \boxed{1}. Then it is $\boxed{\frac{1}{2}}$.",
             "level": "Level 5",
             "type": "Algebra",
         },

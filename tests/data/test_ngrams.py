@@ -4,15 +4,12 @@ import json
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from archer.configs.data_recipe import DataRecipe, ExactStage, NgramStage, NgramTest, Normalisation
+from archer.configs.data_recipe import ExactStage, NgramStage, NgramTest, Normalisation
 from archer.data import ngrams
 from archer.data.ngrams import GramStore
-from archer.data.outcomes import StageContext
-from archer.data.records import ProblemFile, dumps, to_json
-from archer.data.stages.duplicates import exact_duplicates, ngram_duplicates
 from archer.data.text import GramHasher, grams, needed, text_hash, tokens
 from archer.types import Problem
 
@@ -66,18 +63,6 @@ def test_hashes_are_the_distinct_grams_and_stable():
     assert text_hash(["a", "b"]) != text_hash(["ab"])
 
 
-def context(folder):
-    sources = [{"name": "s", "form": "archer", "path": "s.jsonl"}]
-    recipe = DataRecipe.model_validate({"name": "r", "sources": sources, "stages": {}})
-    return StageContext(recipe, folder, folder, None)
-
-
-def problem_file(folder, problems):
-    path = folder / "problems.jsonl"
-    path.write_bytes(b"".join(dumps(to_json(problem)) for problem in problems))
-    return ProblemFile(path)
-
-
 def kept_ids(outcomes):
     return [outcome.problem.id for outcome in outcomes if not outcome.reason]
 
@@ -95,7 +80,7 @@ def quadratic(problems, test):
 WORDS = st.lists(st.sampled_from("abcd"), max_size=14).map(" ".join)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     prompts=st.lists(WORDS, min_size=1, max_size=14),
     n=st.integers(1, 4),
@@ -104,16 +89,14 @@ WORDS = st.lists(st.sampled_from("abcd"), max_size=14).map(" ".join)
     direction=st.sampled_from(["either", "later"]),
 )
 def test_the_index_finds_exactly_what_the_quadratic_search_finds(
-    tmp_path_factory, prompts, n, threshold, min_shared, direction
+    run_stage, prompts, n, threshold, min_shared, direction
 ):
     test = NgramTest(n=n, threshold=threshold, min_shared=min_shared, direction=direction)
     problems = [Problem(str(i), prompt) for i, prompt in enumerate(prompts)]
-    folder = tmp_path_factory.mktemp("index")
-    found = ngram_duplicates(problem_file(folder, problems), NgramStage(test=test), context(folder))
-    assert kept_ids(found) == quadratic(problems, test)
+    assert kept_ids(run_stage(NgramStage(test=test), problems)) == quadratic(problems, test)
 
 
-def test_the_index_on_long_prompts_with_common_parts(tmp_path):
+def test_the_index_on_long_prompts_with_common_parts(run_stage):
     rng = random.Random(0)
     vocabulary = [f"w{i}" for i in range(300)]
     problems = []
@@ -126,10 +109,7 @@ def test_the_index_on_long_prompts_with_common_parts(tmp_path):
         problems.append(Problem(str(i), " ".join(["read", "this", "with", "care"] * 3 + body)))
     for direction in ("either", "later"):
         test = NgramTest(n=5, threshold=0.6, direction=direction)
-        outcomes = ngram_duplicates(
-            problem_file(tmp_path, problems), NgramStage(test=test), context(tmp_path)
-        )
-        kept = kept_ids(outcomes)
+        kept = kept_ids(run_stage(NgramStage(test=test), problems))
         assert kept == quadratic(problems, test)
         assert 150 < len(kept) < 380
 
@@ -146,23 +126,22 @@ def test_counting_in_ranges_gives_the_same_repeats(tmp_path, monkeypatch):
     assert whole[1].min() == 2
 
 
-def test_a_hash_collision_changes_no_verdict(tmp_path, monkeypatch):
+def test_a_hash_collision_changes_no_verdict(run_stage, monkeypatch):
     monkeypatch.setattr("archer.data.text.text_hash", lambda words: 7)
     problems = [Problem(str(i), f"one two three four {i} five six") for i in range(4)]
     test = NgramTest(n=3, threshold=0.5)
-    found = ngram_duplicates(problem_file(tmp_path, problems), NgramStage(test=test), context(tmp_path))
-    assert kept_ids(found) == ["0", "1", "2", "3"]
+    assert kept_ids(run_stage(NgramStage(test=test), problems)) == ["0", "1", "2", "3"]
 
 
-def test_ngram_outcomes_say_which_and_how_much(tmp_path):
+def test_ngram_outcomes_say_which_and_how_much(run_stage):
     problems = [Problem("a", "one two three four five"), Problem("b", "zero one two three four five")]
     stage = NgramStage(test=NgramTest(n=2, threshold=0.5))
-    _, dropped = ngram_duplicates(problem_file(tmp_path, problems), stage, context(tmp_path))
+    _, dropped = run_stage(stage, problems)
     assert (dropped.reason, dropped.detail) == ("n-gram duplicate", "1.00 of the 2-grams shared with a")
 
 
 @pytest.mark.parametrize("conflicts", ["drop", "keep-first"])
-def test_exact_duplicates_and_conflicts(tmp_path, conflicts):
+def test_exact_duplicates_and_conflicts(run_stage, conflicts):
     problems = [
         Problem("a", "What is  1+1?", "2"),
         Problem("b", "what is $1+1$?", "2"),
@@ -174,9 +153,7 @@ def test_exact_duplicates_and_conflicts(tmp_path, conflicts):
         Problem("h", "odd", "4"),
         Problem("i", "odd", "3"),
     ]
-    outcomes = list(
-        exact_duplicates(problem_file(tmp_path, problems), ExactStage(conflicts=conflicts), context(tmp_path))
-    )
+    outcomes = run_stage(ExactStage(conflicts=conflicts), problems)
     reasons = {o.problem.id: o.reason for o in outcomes}
     first_of_odd = "conflicting answers" if conflicts == "drop" else ""
     later_odd = "conflicting answers" if conflicts == "drop" else "exact duplicate"
@@ -187,12 +164,12 @@ def test_exact_duplicates_and_conflicts(tmp_path, conflicts):
     assert outcomes[1].detail == "of a"
 
 
-def test_rows_are_read_back_one_at_a_time(tmp_path):
+def test_rows_are_read_back_one_at_a_time(problem_file):
     problems = [
         Problem(str(i), "p" * i + "ü\ud800", "1", ({"type": "assert", "code": "x"},), meta={"k": i})
         for i in range(5)
     ]
-    file = problem_file(tmp_path, problems)
+    file = problem_file(problems)
     assert list(file) == problems
     assert [file.row(i) for i in (3, 0, 4)] == [problems[3], problems[0], problems[4]]
     assert json.loads(file.path.read_text("utf-8").splitlines()[1])["prompt"] == "pü\ud800"

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from archer.objectives import aggregate, count, prepare, token_losses
+from archer.objectives import aggregate, count, needs, prepare, token_losses
 from archer.types import LossTerms, TokenBatch
 
-POISON = (float("nan"), float("inf"), -float("inf"))
+POISON = (float("nan"), float("inf"), -float("inf"), 777.0)
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,23 @@ class Outcome:
     terms: LossTerms
 
 
+def losses_of(batch: TokenBatch, config: Any, **kwargs: Any) -> LossTerms:
+    """``token_losses``, with a freshly seeded generator for the methods that draw tokens."""
+    if needs(config).generator:
+        kwargs["generator"] = torch.Generator().manual_seed(5)
+    return token_losses(batch, config, **kwargs)
+
+
+@pytest.fixture(scope="session")
+def losses() -> Callable[..., LossTerms]:
+    return losses_of
+
+
 def run_objective(batch: TokenBatch, config: Any, **kwargs: Any) -> Outcome:
     """One micro-batch that is the whole step."""
     logp = batch.logp_BT.detach().clone().requires_grad_()
     batch = prepare(replace(batch, logp_BT=logp), config)
-    terms = token_losses(batch, config, **kwargs)
+    terms = losses_of(batch, config, **kwargs)
     undivided = sum(torch.where(p.mask_BT, p.loss_BT, 0.0).sum() for p in terms.parts.values())
     (token_grad,) = torch.autograd.grad(undivided, logp, retain_graph=True)
     pass_index = kwargs.get("pass_index", 0)
@@ -81,13 +93,13 @@ def make_random_batch(seed: int, rows: int = 6, width: int = 9, *, ties: bool = 
     advantage = torch.randn(rows, 1, generator=generator, dtype=torch.float64).expand(rows, width)
 
     def poisoned(tensor: Tensor) -> Tensor:
-        choice = torch.randint(0, 3, (rows, width), generator=generator)
+        choice = torch.randint(0, len(POISON), (rows, width), generator=generator)
         return torch.where(mask, tensor, torch.tensor(POISON, dtype=torch.float64)[choice])
 
     return TokenBatch(
-        logp_BT=poisoned((old + normal(0.6)).clamp(max=-0.005)),
+        logp_BT=poisoned(-(old + normal(0.6)).abs() - 0.005),
         old_logp_BT=poisoned(old),
-        ref_logp_BT=poisoned((old + normal(0.4)).clamp(max=-0.005)),
+        ref_logp_BT=poisoned(-(old + normal(0.4)).abs() - 0.005),
         mask_BT=mask,
         advantage_BT=poisoned(advantage),
         old_entropy_BT=poisoned(entropy),

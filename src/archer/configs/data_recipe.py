@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from archer.configs.base import Config
 from archer.configs.data import Columns, RowsConfig
@@ -32,7 +32,14 @@ Form = Literal[
     "verl",
     "trl",
 ]
-Action = Literal["drop", "flag", "off"]
+
+
+def _off(value: object) -> object:
+    # YAML reads an unquoted off as false.
+    return "off" if value is False else value
+
+
+Action = Annotated[Literal["drop", "flag", "off"], BeforeValidator(_off)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")]
 
@@ -41,13 +48,11 @@ class SourceConfig(RowsConfig):
     """One raw set of problems.
 
     Attributes:
-        name: becomes ``Problem.source`` and the first part of every id.
         form: how its rows are laid out; ``archer`` rows are read through ``columns``.
         licence: as its owner gives it; copied to the data card.
         limit: read at most this many rows.
     """
 
-    name: Name
     form: Form
     licence: str = "not given"
     columns: Columns = Columns()
@@ -57,9 +62,7 @@ class SourceConfig(RowsConfig):
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
         if (self.path is None) == (self.hub is None):
-            raise ValueError(
-                f"{self.name}: expected exactly one of path and hub, got {self.path=} {self.hub=}"
-            )
+            raise ValueError(f"expected exactly one of path and hub, got path {self.path} and hub {self.hub}")
         return self
 
 
@@ -80,7 +83,7 @@ class Normalisation(Config):
 
 
 class NgramTest(Config):
-    """When two prompts count as the same.
+    """When two prompts count as the same. The defaults are ours.
 
     Attributes:
         n: tokens an N-gram; a prompt of fewer tokens is one N-gram by itself.
@@ -91,11 +94,19 @@ class NgramTest(Config):
         normalise: applied to both.
     """
 
-    n: Annotated[int, Field(ge=1, le=64)]
-    threshold: Share
+    n: Annotated[int, Field(ge=1, le=64)] = 13
+    threshold: Share = 0.8
     min_shared: Annotated[int, Field(ge=1)] = 1
     direction: Literal["either", "later"] = "either"
     normalise: Normalisation = Normalisation()
+
+
+class BenchmarkTest(NgramTest):
+    """The same test with defaults for benchmarks: n is the nearest published value (CE-GPPO's), the rest ours."""
+
+    n: Annotated[int, Field(ge=1, le=64)] = 9
+    threshold: Share = 0.5
+    normalise: Normalisation = Normalisation(punctuation="drop")
 
 
 class StageBase(Config):
@@ -115,6 +126,7 @@ class ChecksStage(StageBase):
         many_answers: code problems that accept several outputs, where exact comparison is unsafe.
         shown_tests: ``remove`` takes out tests that the statement shows (paper, appendix A.1).
         min_tests: code problems with fewer tests left are dropped (paper: 5).
+        max_tests: keep the first so many of the tests left; sets put their own tests before generated ones.
     """
 
     kind: Literal["checks"] = "checks"
@@ -125,6 +137,7 @@ class ChecksStage(StageBase):
     many_answers: Action = "flag"
     shown_tests: Literal["remove", "keep"] = "remove"
     min_tests: Annotated[int, Field(ge=0)] = 5
+    max_tests: Annotated[int, Field(gt=0)] | None = None
 
 
 class ExactStage(StageBase):
@@ -136,10 +149,10 @@ class ExactStage(StageBase):
 
 
 class NgramStage(StageBase):
-    """Prompts that share most N-grams with an earlier kept one are dropped. Ours: n 13, threshold 0.8."""
+    """Prompts that share most N-grams with an earlier kept one are dropped."""
 
     kind: Literal["ngram-duplicates"] = "ngram-duplicates"
-    test: NgramTest = NgramTest(n=13, threshold=0.8)
+    test: NgramTest = NgramTest()
 
 
 class DecontaminateStage(StageBase):
@@ -147,15 +160,15 @@ class DecontaminateStage(StageBase):
 
     Attributes:
         benchmarks: names under ``benchmarks`` of the recipe; empty means all.
-        test: ours: n 9 (the nearest published value, CE-GPPO's), threshold 0.5.
+        test: when a problem counts as one of a benchmark.
         near: the same test after numbers are masked; what it finds is reported, or dropped.
     """
 
     kind: Literal["decontaminate"] = "decontaminate"
     benchmarks: Sequence[Name] = ()
-    test: NgramTest = NgramTest(n=9, threshold=0.5, normalise=Normalisation(punctuation="drop"))
+    test: BenchmarkTest = BenchmarkTest()
     near_threshold: Share = 0.8
-    near: Literal["report", "drop", "off"] = "report"
+    near: Annotated[Literal["report", "drop", "off"], BeforeValidator(_off)] = "report"
 
 
 class SamplerConfig(Config):
@@ -238,10 +251,11 @@ class DataRecipe(Config):
     """How a data set is built.
 
     Attributes:
-        sources: in order of preference unless ``prefer`` says otherwise.
+        sources: name to source, in order of preference unless ``prefer`` says otherwise. The name becomes
+            ``Problem.source`` and the first part of every id.
         prefer: source names, most preferred first; where a problem stands in several sources the preferred
             one is kept. Sources not named follow in their own order.
-        benchmarks: sets that the result must not contain.
+        benchmarks: name to a set that the result must not contain.
         stages: name to stage, run in order.
         exports: ``jsonl`` (loads as it is), ``parquet``, ``verl`` (parquet rows), ``trl`` (jsonl rows).
         samples: dropped problems shown a reason in the data card.
@@ -249,30 +263,28 @@ class DataRecipe(Config):
 
     name: Name
     description: str = ""
-    sources: Annotated[Sequence[SourceConfig], Field(min_length=1)]
+    sources: Annotated[Mapping[Name, SourceConfig], Field(min_length=1)]
     prefer: Sequence[Name] = ()
-    benchmarks: Sequence[SourceConfig] = ()
+    benchmarks: Mapping[Name, SourceConfig] = {}
     stages: Mapping[Name, Stage]
     exports: Sequence[Literal["jsonl", "parquet", "verl", "trl"]] = ("jsonl",)
     samples: Annotated[int, Field(ge=0)] = 3
 
     @model_validator(mode="after")
     def _names_are_consistent(self) -> Self:
-        sources = [source.name for source in self.sources]
-        benchmarks = [benchmark.name for benchmark in self.benchmarks]
-        for what, names in (("sources", sources), ("benchmarks", benchmarks)):
-            if repeated := {name for name in names if names.count(name) > 1}:
-                raise ValueError(f"{what}: expected distinct names, got {', '.join(sorted(repeated))} twice")
-        if unknown := set(self.prefer) - set(sources):
-            raise ValueError(
-                f"prefer: expected names of sources ({', '.join(sources)}), got {sorted(unknown)}"
-            )
+        if unknown := set(self.prefer) - set(self.sources):
+            known = ", ".join(self.sources)
+            raise ValueError(f"prefer: expected names of sources ({known}), got {', '.join(sorted(unknown))}")
         if "sources" in self.stages:
             raise ValueError("stages.sources: this name is taken by the reading of the sources")
         for name, stage in self.stages.items():
             if stage.kind == "decontaminate":
-                if unknown := set(stage.benchmarks) - set(benchmarks):
-                    raise ValueError(f"stages.{name}.benchmarks: {sorted(unknown)} not among {benchmarks}")
-                if not benchmarks:
+                if unknown := set(stage.benchmarks) - set(self.benchmarks):
+                    known = ", ".join(self.benchmarks)
+                    wrong = ", ".join(sorted(unknown))
+                    raise ValueError(
+                        f"stages.{name}.benchmarks: expected names of benchmarks ({known}), got {wrong}"
+                    )
+                if not self.benchmarks:
                     raise ValueError(f"stages.{name}: needs at least one entry under benchmarks")
         return self

@@ -23,12 +23,14 @@ def find_recipe(name: str | Path) -> Path:
         ConfigError: there is neither.
     """
     path = Path(name)
-    shipped = RECIPES / f"{path.name.removesuffix('.yaml')}.yaml"
-    for candidate in (path, shipped):
+    stem = path.name.removesuffix(".yaml")
+    for candidate in (path, RECIPES / f"{stem}.yaml", RECIPES / "data" / f"{stem}.yaml"):
         if candidate.is_file():
             return candidate
-    known = sorted(p.stem for p in RECIPES.glob("*.yaml"))
-    raise ConfigError(f"no recipe {str(name)!r}: expected a YAML file, or one of the shipped {', '.join(known)}")
+    known = sorted(p.stem for p in RECIPES.rglob("*.yaml"))
+    raise ConfigError(
+        f"no recipe {str(name)!r}: expected a YAML file, or one of the shipped {', '.join(known)}"
+    )
 
 
 def load_config(kind: type[C], path: str | Path, overrides: Sequence[str] = ()) -> C:
@@ -81,6 +83,8 @@ def _apply(values: dict[str, Any], override: str) -> None:
         if not isinstance(inner, dict):
             raise ConfigError(f"override {override!r}: {parent} is {inner!r}, which has no fields")
         place = inner
+    if key == "objective.method" and place.get("method", "archer") != value:
+        place.clear()  # another method has other settings, and refuses those of the old one
     place[last] = value
 
 
@@ -113,7 +117,9 @@ def _known_keys(kind: type[BaseModel], location: Sequence[str]) -> set[str]:
             found
             for model in models
             for found in (
-                list(_models_in(model.model_fields[part].annotation)) if part in model.model_fields else _tagged(model, part)
+                list(_models_in(model.model_fields[part].annotation))
+                if part in model.model_fields
+                else _tagged(model, part)
             )
         ]
     return {name for model in models for name in model.model_fields}

@@ -5,33 +5,9 @@ from typing import Literal, Self
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from archer.configs.base import Config
+from archer.configs.code import CodeConfig
 
 RewardKind = Literal["math", "paper", "procedural", "code", "custom"]
-
-
-class CodeConfig(Config):
-    """Limits of one program run by the code scorer.
-
-    Attributes:
-        isolation: ``auto`` takes the strongest that this machine has; a named one is needed, or the run
-            refuses to start.
-        cpu_seconds: CPU time of one test.
-        wall_seconds: wall time of one test; generous, so that a busy machine does not change verdicts.
-        sample_seconds: wall time of all tests of one response together.
-        memory_mb: address space of one program.
-        output_kb: bytes that one test may print.
-        processes: processes and threads alive at once.
-        max_tests: run at most this many tests of a problem, the first ones; ``null`` runs all.
-    """
-
-    isolation: Literal["auto", "bubblewrap", "rlimits"] = "auto"
-    cpu_seconds: PositiveFloat = 6.0
-    wall_seconds: PositiveFloat = 30.0
-    sample_seconds: PositiveFloat = 120.0
-    memory_mb: PositiveInt = 1024
-    output_kb: PositiveInt = 1024
-    processes: PositiveInt = 32
-    max_tests: PositiveInt | None = None
 
 
 class RewardConfig(Config):
@@ -56,8 +32,8 @@ class RewardConfig(Config):
         retries: how often a response is tried again on a fresh worker after a fault of the harness.
         on_error: what happens when a scorer fails on a response: ``mask`` makes it unscorable, ``stop``
             ends the run. Either way the response is named.
-        partial_credit: keep scores between 0 and 1 of procedural and code scorers; otherwise anything
-            below 1 is 0, as in the paper.
+        partial_credit: keep scores between 0 and 1 of procedural scorers; otherwise anything below 1 is 0, as in
+            the paper. Programs have ``code.reward`` for that.
         unboxed: whether ``Answer: 7`` or ``#### 7`` counts where a response has no box.
         require_thinking: a maths response must be ``<think>...</think>`` and then the answer.
         canary_every: responses between two checks with known answers; 0 checks at the start only.

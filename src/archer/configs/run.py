@@ -1,8 +1,8 @@
 """The whole configuration of a run."""
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from archer.configs.base import Config
 from archer.configs.data import DataConfig
@@ -31,10 +31,17 @@ class RunConfig(Config):
     evaluation: EvaluationConfig = EvaluationConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     train: TrainConfig = TrainConfig()
-    trackers: list[Literal["tensorboard", "wandb", "trackio"]] = []
+    trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
+
+    @field_validator("objective", mode="before")
+    @classmethod
+    def _method_defaults_to_archer(cls, value: Any) -> Any:
+        return {"method": "archer", **value} if isinstance(value, dict) else value
 
     @model_validator(mode="after")
     def _evaluation_has_data(self) -> "RunConfig":
         if self.train.eval_every and self.evaluation.data is None:
-            raise ValueError("evaluation.data is needed while train.eval_every is above 0; set one of the two")
+            raise ValueError(
+                "evaluation.data is needed while train.eval_every is above 0; set one of the two"
+            )
         return self

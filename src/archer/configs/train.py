@@ -38,9 +38,13 @@ class TrainConfig(Config):
         zero_variance: groups whose responses all have the same reward teach nothing. ``keep`` trains them all the
             same (their KL still counts), ``drop`` leaves them out, ``refill`` samples more prompts until the
             step is full, at most ``max_refills`` times.
+        overlong_buffer: DAPO's soft penalty on the last tokens before the length limit (2503.14476 Eq. 13); null: off.
+        overlong_factor: its largest value.
         mask_truncated: leave responses that hit the length limit out of the loss.
-        check_ratio: largest abs(ratio - 1) allowed before a step's first update; beyond it old log-probabilities
-            are recomputed by the trainer, with a notice. ``sampler`` trusts the sampler's, ``recompute`` never does.
+        old_logps: where log-probabilities of the sampling policy come from. ``sampler`` takes those recorded while
+            sampling, ``recompute`` a pass of the trainer; ``auto`` takes the sampler's in float32, and recomputes
+            from the next step on where they differ by more than ``max_ratio_error``, with a notice.
+        max_ratio_error: largest abs(ratio - 1) allowed before a step's first update.
     """
 
     steps: PositiveInt = 100
@@ -50,6 +54,8 @@ class TrainConfig(Config):
     micro_batch_tokens: PositiveInt = 4096
     zero_variance: Literal["keep", "drop", "refill"] = "keep"
     max_refills: PositiveInt = 4
+    overlong_buffer: PositiveInt | None = None
+    overlong_factor: float = Field(default=1.0, gt=0)
     mask_truncated: bool = False
     old_logps: Literal["auto", "sampler", "recompute"] = "auto"
     max_ratio_error: float = Field(default=1e-4, gt=0)

@@ -14,13 +14,16 @@ from archer.data.runner import StageReport
 
 def make_card(
     recipe: DataRecipe,
-    origins: Mapping[str, Mapping[str, Any]],
+    origins: tuple[Mapping[str, Mapping[str, Any]], Mapping[str, Mapping[str, Any]]],
     reports: Sequence[StageReport],
     result: ProblemFile,
     sha256: str,
     files: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Everything the card says. It holds no time or path, so equal inputs give an equal card."""
+    """Everything the card says. It holds no time or path, so equal inputs give an equal card.
+
+    ``origins`` are those of the sources and of the benchmarks.
+    """
     by_source: Counter[str] = Counter()
     by_domain: Counter[str] = Counter()
     for problem in result:
@@ -38,16 +41,19 @@ def make_card(
         "by_domain": dict(by_domain),
         "sources": [
             {
-                "name": source.name,
+                "name": name,
                 "form": source.form,
                 "licence": source.licence,
-                **origins[source.name],
-                "rows": raw.get(source.name, {}).get("in", 0),
-                "in_result": by_source[source.name],
+                **origins[0][name],
+                "rows": raw.get(name, {}).get("in", 0),
+                "in_result": by_source[name],
             }
-            for source in recipe.sources
+            for name, source in recipe.sources.items()
         ],
-        "benchmarks": [{"name": b.name, "licence": b.licence, **origins[b.name]} for b in recipe.benchmarks],
+        "benchmarks": [
+            {"name": name, "licence": benchmark.licence, **origins[1][name]}
+            for name, benchmark in recipe.benchmarks.items()
+        ],
         "stages": list(_stages(recipe, reports)),
     }
 
@@ -55,7 +61,9 @@ def make_card(
 def _stages(recipe: DataRecipe, reports: Iterable[StageReport]) -> Iterator[dict[str, Any]]:
     by_name = {report.name: report for report in reports}
     settings: dict[str, Any] = {"sources": {"prefer": list(recipe.prefer)}}
-    settings |= {name: stage.model_dump(mode="json") for name, stage in recipe.stages.items()}
+    settings |= {
+        name: stage.model_dump(mode="json", exclude={"cache"}) for name, stage in recipe.stages.items()
+    }
     for name, values in settings.items():
         if name not in by_name:
             yield {"name": name, "kind": values["kind"], "left_out": True, "settings": values}

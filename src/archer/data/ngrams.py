@@ -24,7 +24,7 @@ Counts = np.ndarray[Any, np.dtype[np.int32]]
 Positions = np.ndarray[Any, np.dtype[np.int64]]
 Rows = np.ndarray[Any, np.dtype[np.int32]]
 
-PARTITION_SIZE = 4_000_000
+PARTITION_SIZE = 8_000_000
 _READ_SIZE = 1 << 20
 
 
@@ -65,8 +65,11 @@ class GramStore:
         values: list[Hashes] = []
         counts: list[Counts] = []
         for low, high in pairwise([0, *bounds, None]):
-            found, times = np.unique(self._between(low or 0, high), return_counts=True)
-            values.append(found[times > 1])
+            found = self._between(low or 0, high)
+            found.sort()
+            ends = np.flatnonzero(np.append(found[1:] != found[:-1], True)) + 1
+            times = np.diff(ends, prepend=0)
+            values.append(found[ends[times > 1] - 1])
             counts.append(times[times > 1].astype(np.int32))
         return np.concatenate(values), np.concatenate(counts)
 

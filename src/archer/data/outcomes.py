@@ -52,13 +52,13 @@ class StageContext:
         recipe: the whole recipe, for its benchmarks.
         work: an empty folder for temporary files, removed afterwards.
         cache: a folder whose files outlive the build.
-        make_sampler: builds the sampler of a difficulty stage; ``None`` where the caller has none.
+        make_sampler: builds the sampler of a difficulty stage.
     """
 
     recipe: DataRecipe
     work: Path
     cache: Path
-    make_sampler: MakeSampler | None
+    make_sampler: MakeSampler
 
 
 StageResult = Iterator[Outcome]

@@ -16,7 +16,7 @@ from archer.errors import DataError
 from archer.types import Problem
 
 
-def read_source(config: SourceConfig) -> Iterator[Problem | DataError]:
+def read_source(name: str, config: SourceConfig) -> Iterator[Problem | DataError]:
     """One problem a row, or the error that says why the row can't be used.
 
     Ids are ``NAME/ROW``, so that they are unique and lead back to the row; ``meta.origin_id`` keeps the id
@@ -28,16 +28,16 @@ def read_source(config: SourceConfig) -> Iterator[Problem | DataError]:
     adapter = ADAPTERS[config.form] if config.form != "archer" else _own_form(config)
     for row in itertools.islice(read_rows(config), config.limit):
         try:
-            yield _named(adapter(row), config, row)
+            yield _named(adapter(row), name, row)
         except DataError as error:
             yield error
 
 
-def origin_of(config: SourceConfig) -> dict[str, str | None]:
+def origin_of(name: str, config: SourceConfig) -> dict[str, str | None]:
     """What identifies the content of a source: the sha256 of a file, or the revision of a hub set."""
     if config.path is not None:
         if not config.path.is_file():
-            raise DataError(f"source {config.name}: expected a data file at {config.path}, found none")
+            raise DataError(f"{name}: expected a data file at {config.path}, found none; check the path")
         return {"path": config.path.name, "sha256": sha256_of(config.path)}
     return {
         "hub": config.hub,
@@ -47,11 +47,9 @@ def origin_of(config: SourceConfig) -> dict[str, str | None]:
     }
 
 
-def _named(problem: Problem, config: SourceConfig, row: Row) -> Problem:
+def _named(problem: Problem, name: str, row: Row) -> Problem:
     origin = {"origin_id": problem.id} if problem.id else {}
-    return replace(
-        problem, id=f"{config.name}/{row.number}", source=config.name, meta={**origin, **problem.meta}
-    )
+    return replace(problem, id=f"{name}/{row.number}", source=name, meta={**origin, **problem.meta})
 
 
 def _own_form(config: SourceConfig) -> Adapter:

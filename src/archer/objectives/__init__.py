@@ -10,6 +10,7 @@ from archer.objectives.dispatch import Needs, count, needs, prepare, token_losse
 from archer.objectives.ratios import importance_ratio, kl_estimate
 from archer.objectives.roles import entropy_rank, reasoning_roles
 from archer.objectives.sampling import mixed_groups, overlong_filter, overlong_penalty
+from archer.objectives.shaping import shape_rewards
 
 __all__ = [
     "Counts",
@@ -26,5 +27,6 @@ __all__ = [
     "overlong_penalty",
     "prepare",
     "reasoning_roles",
+    "shape_rewards",
     "token_losses",
 ]

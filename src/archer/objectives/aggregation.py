@@ -9,9 +9,9 @@ from typing import assert_never
 import torch
 from torch import Tensor
 
-from archer.configs.objective import ObjectiveBase
+from archer.configs.objective_base import ObjectiveBase
 from archer.errors import TensorError
-from archer.types import LossPart, LossTerms, TokenBatch
+from archer.types import LossPart, LossTerms
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +31,6 @@ class Counts:
 def response_count(mask_BT: Tensor) -> Tensor:
     """Responses with at least one trained token, int64 scalar. Empty and fully masked ones do not count."""
     return mask_BT.any(dim=1).sum()
-
-
-def loss_terms(
-    batch: TokenBatch,
-    loss_BT: Tensor,
-    metrics: Mapping[str, tuple[Tensor, Tensor]],
-    *,
-    mask_BT: Tensor | None = None,
-    extra: Mapping[str, LossPart] | None = None,
-) -> LossTerms:
-    """Terms with ``policy`` over ``mask_BT`` (default: all trained tokens) and any further parts."""
-    policy = LossPart(loss_BT, batch.mask_BT if mask_BT is None else mask_BT)
-    return LossTerms({"policy": policy, **(extra or {})}, metrics, response_count(batch.mask_BT))
 
 
 def aggregate(terms: LossTerms, counts: Counts, config: ObjectiveBase) -> Tensor:
@@ -80,7 +67,7 @@ def _aggregate_part(
         case "token-mean":
             if tokens is None:
                 own_mean = loss_BT.sum() / part.mask_BT.sum().clamp(min=1)
-                return own_mean * (responses / step_responses.clamp(min=1))
+                return own_mean * responses / step_responses.clamp(min=1)
             return loss_BT.sum() / tokens.clamp(min=1)
         case "seq-mean-token-mean":
             mean_B = loss_BT.sum(dim=1) / part.mask_BT.sum(dim=1).clamp(min=1)

@@ -39,7 +39,7 @@ def check(batch: TokenBatch) -> None:
         raise TensorError(f"expected logp_BT of shape [B, T], got {list(shape)}")
     if batch.mask_BT.dtype != torch.bool:
         raise TensorError(f"expected mask_BT of dtype torch.bool, got {batch.mask_BT.dtype}")
-    floats = {"logp_BT": batch.logp_BT, "rank_BT": batch.rank_BT, **_constants(batch)}
+    floats = {"logp_BT": batch.logp_BT, "grade_BT": batch.grade_BT, **_constants(batch)}
     for name, tensor in floats.items():
         if tensor is not None and not tensor.is_floating_point():
             raise TensorError(f"expected {name} of a floating dtype, got {tensor.dtype}")

@@ -7,10 +7,15 @@ from typing import assert_never
 import torch
 from torch import Tensor
 
-from archer.configs.objective import KLEstimator
+from archer.configs.objective_base import KLEstimator
 
 LOG_RATIO_LIMIT = 20.0
 """Log-ratios are clamped to +-20 nats before ``exp``, as in verl and the code of Archer."""
+
+
+def log_ratio(logp_BT: Tensor, old_logp_BT: Tensor) -> Tensor:
+    """logp - old_logp clamped to +-20 nats; the gradient is 0 beyond."""
+    return (logp_BT - old_logp_BT).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
 
 
 def importance_ratio(logp_BT: Tensor, old_logp_BT: Tensor) -> Tensor:
@@ -18,7 +23,7 @@ def importance_ratio(logp_BT: Tensor, old_logp_BT: Tensor) -> Tensor:
 
     Shapes: any, equal. Log-probabilities in nats.
     """
-    return torch.exp((logp_BT - old_logp_BT).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT))
+    return log_ratio(logp_BT, old_logp_BT).exp()
 
 
 def kl_estimate(

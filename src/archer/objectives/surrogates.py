@@ -17,7 +17,7 @@ def clipped_surrogate(
 
     The ranges may be numbers or tensors of the ratio's shape. The gradient with respect to the ratio is -A,
     or 0 where A > 0 and r > 1 + eps_high, or A < 0 and r < 1 - eps_low. With ``dual_clip`` c, the loss for
-    A < 0 is at most -A c and has no gradient where r > c (1912.09729 Eq. 5).
+    A < 0 is at most -A c and has no gradient where r > c (1912.09729).
     """
     # Limiting the ratio by the sign of A says the same as the maximum, without its halved gradient at ties.
     upper = torch.where(ratio_BT > 1 + eps_high, 1 + eps_high, ratio_BT)

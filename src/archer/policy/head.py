@@ -41,14 +41,15 @@ class _TokenLogp(torch.autograd.Function):
         dtype = torch.promote_types(hidden_ND.dtype, torch.float32)
         logp_N = torch.empty(len(target_N), dtype=dtype, device=hidden_ND.device)
         entropy_N, logsum_N = torch.empty_like(logp_N), torch.empty_like(logp_N)
-        for rows in torch.arange(len(target_N)).split(_chunk_rows(len(weight_VD))):
-            part = slice(int(rows[0]), int(rows[-1]) + 1)
+        chunk = _chunk_rows(len(weight_VD))
+        for start in range(0, len(target_N), chunk):
+            part = slice(start, start + chunk)
             logits = float32_logits(hidden_ND[part], weight_VD, bias_V, scale)
             logsum_N[part] = logits.logsumexp(-1)
             logp_N[part] = logits.gather(-1, target_N[part, None])[:, 0] - logsum_N[part]
             probability = (logits - logsum_N[part, None]).exp_()
             entropy_N[part] = logsum_N[part] - torch.linalg.vecdot(probability, logits)
-        ctx.save_for_backward(hidden_ND, weight_VD, bias_V, target_N, logsum_N)
+        ctx.save_for_backward(hidden_ND, weight_VD, bias_V, target_N, logsum_N)  # type: ignore[arg-type]
         ctx.scale = scale  # type: ignore[attr-defined]
         ctx.mark_non_differentiable(entropy_N)
         return logp_N, entropy_N
@@ -65,7 +66,7 @@ class _TokenLogp(torch.autograd.Function):
         grad_bias = torch.zeros_like(bias_V) if need_bias and bias_V is not None else None
         # Tokens whose loss is flat (masked, clipped, zero advantage) cost nothing.
         active = grad_logp_N.nonzero()[:, 0]
-        for index in active.split(_chunk_rows(len(weight_VD))):
+        for index in torch.split(active, _chunk_rows(len(weight_VD))):
             hidden = hidden_ND[index]
             grad = float32_logits(hidden, weight_VD, bias_V, scale).sub_(logsum_N[index, None]).exp_().neg_()
             grad.scatter_add_(-1, target_N[index, None], torch.ones_like(grad[:, :1]))
@@ -81,7 +82,12 @@ class _TokenLogp(torch.autograd.Function):
 
 
 def token_logp_and_entropy(
-    hidden_ND: Tensor, weight_VD: Tensor, target_N: Tensor, *, bias_V: Tensor | None = None, temperature: float = 1.0
+    hidden_ND: Tensor,
+    weight_VD: Tensor,
+    target_N: Tensor,
+    *,
+    bias_V: Tensor | None = None,
+    temperature: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """Log-probability of ``target_N`` (with gradient) and entropy (without), both in nats.
 
@@ -96,5 +102,7 @@ def token_logp_and_entropy(
         ``(logp_N, entropy_N)`` in float32 (float64 for float64 input). ``entropy_N`` carries no gradient: every
         objective here treats it as a statistic.
     """
-    logp_N, entropy_N = _TokenLogp.apply(hidden_ND, weight_VD, bias_V, target_N, 1.0 / temperature)
+    logp_N, entropy_N = _TokenLogp.apply(  # type: ignore[no-untyped-call]
+        hidden_ND, weight_VD, bias_V, target_N, 1.0 / temperature
+    )
     return logp_N, entropy_N

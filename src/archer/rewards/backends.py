@@ -142,7 +142,7 @@ def _custom(config: RewardConfig) -> Backend:
 def _code(config: RewardConfig) -> Backend:
     from archer.rewards.code import build_code_scorer
 
-    backend: Backend = build_code_scorer(config)
+    backend: Backend = build_code_scorer(config.code)
     return backend
 
 

@@ -161,5 +161,7 @@ def _uniforms(seed: int, key: str, sample: int, config: SamplingConfig) -> list[
     if config.temperature == 0:
         return [0.0] * config.max_response_tokens
     generator = torch.Generator().manual_seed(stream_seed(seed, key, sample))
-    numbers: list[float] = torch.rand(config.max_response_tokens, dtype=torch.float64, generator=generator).tolist()
+    numbers: list[float] = torch.rand(
+        config.max_response_tokens, dtype=torch.float64, generator=generator
+    ).tolist()
     return numbers

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from archer.data.adapters.common import (
@@ -15,9 +14,8 @@ from archer.data.adapters.common import (
     text_of,
 )
 from archer.data.rows import Row
+from archer.rewards.math import extract
 from archer.types import Problem
-
-_BOXED = re.compile(r"\\(?:boxed|fbox)\s*")
 
 
 def gsm8k(row: Row) -> Problem:
@@ -34,7 +32,7 @@ def math(row: Row) -> Problem:
     answer = row.values.get("answer")
     if answer is None:
         solution = text_of(row, "solution")
-        answer = last_boxed(solution)
+        answer = extract(solution).answer
         if answer is None:
             raise row.error("solution", "an answer in \\boxed{}", solution[-60:], "remove the row")
     return maths_problem(
@@ -83,22 +81,6 @@ def trl(row: Row) -> Problem:
     if row.values.get("tests"):
         return code_problem(row, prompt, code_tests(row, "tests", row.values["tests"]), {})
     truth = required(row, "answer", "solution", "ground_truth")
-    if isinstance(truth, str) and (boxed := last_boxed(truth)) is not None:
-        truth = boxed
+    if isinstance(truth, str):
+        truth = extract(truth).answer or truth
     return maths_problem(row, prompt, truth, "answer", {})
-
-
-def last_boxed(text: str) -> str | None:
-    """What stands in the last balanced ``\\boxed{...}`` (or after ``\\boxed ``); ``None`` without one."""
-    *_, last = [None, *_BOXED.finditer(text)]
-    if last is None:
-        return None
-    rest = text[last.end() :]
-    if not rest.startswith("{"):
-        return next(iter(rest.split("$")[0].split()), None)
-    depth = 0
-    for end, char in enumerate(rest):
-        depth += (char == "{") - (char == "}")
-        if depth == 0:
-            return rest[1:end].strip()
-    return None

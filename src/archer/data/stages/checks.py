@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from archer.data.fields import prompt_text
 from archer.data.outcomes import Outcome, StageContext, StageResult
 from archer.data.records import ProblemFile
 from archer.data.stages.examples import shown_tests
+from archer.rewards.math import check_gold
 from archer.types import Problem
 
 _KEPT_CONTROLS = "\t\n\r"
@@ -24,10 +25,15 @@ _IMAGE = re.compile(
     re.IGNORECASE,
 )
 _DRAWN = re.compile(r"\[asy\]|\\begin\{(?:tikzpicture|asy|array|tabular)\}")
+_NO_ANSWER = re.compile(
+    r"(?:the\s+)?proof\.?|see\s+(?:the\s+)?(?:proof|solution|above|below)\.?|null|n/a|not\s+(?:found|provided)\.?",
+    re.IGNORECASE,
+)
 _INTERACTIVE = re.compile(r"\binteractive\s+(?:problem|task)\b|\bflush\b|\binteractor\b", re.IGNORECASE)
 _MANY_ANSWERS = re.compile(
     r"\b(?:if|when)\s+there\s+(?:are|is|exist)\s+(?:multiple|several|many|more\s+than\s+one)\b"
-    r"|\b(?:print|output|return|find)\s+any\b|\bany\s+(?:of\s+them|valid|one\s+of|order)\b"
+    r"|\b(?:print|output|return)\s+any\b|\b(?:any\s+of\s+them|any\s+valid|any\s+one\s+of)\b"
+    r"|\b(?:print|output|return)\b[^.]*\bin\s+any\s+order\b"
     r"|\b(?:multiple|several)\s+(?:possible\s+)?(?:answers|solutions|outputs)\b",
     re.IGNORECASE,
 )
@@ -57,12 +63,12 @@ def _checked(
             return Outcome(problem, name, detail)
         if detail is not None:
             flags.append({"kind": f"flagged: {name}", "flag": name, "detail": detail})
-    if problem.tests and stage.shown_tests == "remove":
+    if stage.shown_tests == "remove":
         shown = shown_tests(prompt_text(problem.prompt), problem.tests)
-        if any(shown):
-            left = tuple(test for test, hit in zip(problem.tests, shown, strict=True) if not hit)
-            flags.append({"kind": "shown tests removed", "removed": sum(shown), "left": len(left)})
-            problem = replace(problem, tests=left)
+        unseen = [test for test, hit in zip(problem.tests, shown, strict=True) if not hit]
+        problem = _with_tests(problem, unseen, "shown tests removed", flags)
+    if stage.max_tests is not None:
+        problem = _with_tests(problem, problem.tests[: stage.max_tests], "tests cut", flags)
     if problem.domain == "code" and len(problem.tests) < stage.min_tests:
         return Outcome(problem, f"under {stage.min_tests} tests", f"{len(problem.tests)} left")
     found = [str(flag["flag"]) for flag in flags if "flag" in flag]
@@ -71,13 +77,22 @@ def _checked(
     return Outcome(problem, notes=flags)
 
 
+def _with_tests(
+    problem: Problem, tests: Sequence[Mapping[str, Any]], kind: str, notes: list[dict[str, Any]]
+) -> Problem:
+    removed = len(problem.tests) - len(tests)
+    if not removed:
+        return problem
+    notes.append({"kind": kind, "removed": removed, "left": len(tests)})
+    return replace(problem, tests=tuple(tests))
+
+
 def _bad_gold(problem: Problem) -> str | None:
     if problem.domain != "math":
         return None
-    # Loading problems for training must not load a computer algebra system.
-    from archer.rewards.math import check_gold
-
-    return check_gold(problem.answer) if problem.answer is not None else "no answer"
+    if problem.answer is None or _NO_ANSWER.fullmatch(problem.answer.strip()):
+        return f"no answer: {problem.answer}"
+    return check_gold(problem.answer)
 
 
 def _control_character(problem: Problem) -> str | None:

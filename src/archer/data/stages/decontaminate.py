@@ -25,19 +25,18 @@ def decontaminate(problems: ProblemFile, stage: DecontaminateStage, context: Sta
     Raises:
         DataError: a benchmark can't be read, or one of its rows can't be used.
     """
-    wanted = stage.benchmarks or [benchmark.name for benchmark in context.recipe.benchmarks]
+    wanted = stage.benchmarks or list(context.recipe.benchmarks)
     exact = _Benchmark(stage.test)
     masked_by = stage.test.normalise.model_copy(update={"numbers": "mask"})
     masked = _Benchmark(
         stage.test.model_copy(update={"normalise": masked_by, "threshold": stage.near_threshold})
     )
-    for config in context.recipe.benchmarks:
-        if config.name in wanted:
-            for problem in read_source(config):
-                if isinstance(problem, DataError):
-                    raise problem
-                exact.add(problem)
-                masked.add(problem)
+    for name in wanted:
+        for problem in read_source(name, context.recipe.benchmarks[name]):
+            if isinstance(problem, DataError):
+                raise problem
+            exact.add(problem)
+            masked.add(problem)
     for problem in problems:
         if hit := exact.best(problem):
             shared = f"{hit['share']:.2f} of the {stage.test.n}-grams shared with {hit['id']}"

@@ -13,7 +13,7 @@ from archer.configs.data_recipe import DifficultyStage
 from archer.data.loading import fingerprint
 from archer.data.outcomes import Outcome, ScoredSampler, StageContext, StageResult
 from archer.data.records import ProblemFile, dumps
-from archer.errors import ConfigError, DataError
+from archer.errors import DataError
 from archer.types import Problem
 
 Scores = Sequence[float | None]
@@ -23,14 +23,8 @@ def difficulty(problems: ProblemFile, stage: DifficultyStage, context: StageCont
     """Sample, score and drop. A build that stops continues after the last stored batch.
 
     Raises:
-        ConfigError: the caller gave no way to sample.
         DataError: the sampler returned another number of scores than was asked for.
     """
-    if context.make_sampler is None:
-        raise ConfigError(
-            f"difficulty stage with {stage.sampler.model}: expected a sampler, found none; run it where "
-            "models can be sampled, or set enabled: false for this stage (the data card will say so)"
-        )
     sampler = context.make_sampler(stage.sampler)
     cache = _Cache(stage.cache or context.cache / "scores.jsonl", sampler, stage)
     rows = iter(problems)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import torch
-
 from archer.configs.objective import ArcherConfig, ArcherReleasedConfig
-from archer.objectives.aggregation import loss_terms
 from archer.objectives.metrics import token_metrics
-from archer.objectives.penalties import reference_kl
 from archer.objectives.ratios import importance_ratio
-from archer.objectives.roles import roles_of
+from archer.objectives.roles import by_role, roles_of
 from archer.objectives.surrogates import clipped_surrogate
+from archer.objectives.terms import loss_terms, reference_kl
 from archer.types import LossPart, LossTerms, TokenBatch
 
 
@@ -22,10 +19,10 @@ def archer(batch: TokenBatch, config: ArcherConfig) -> LossTerms:
     reasoning = roles_of(batch, config)
     ratio = importance_ratio(batch.logp_BT, batch.old_logp_BT)
     kl = reference_kl(batch, config, config.beta_r, config.beta_k)
-    eps = torch.where(reasoning, config.eps_r, config.eps_k).to(ratio.dtype)
+    eps = by_role(reasoning, config.eps_r, config.eps_k, ratio.dtype)
     loss = clipped_surrogate(ratio, batch.advantage_BT, eps, eps, config.dual_clip)
     if kl is not None:
-        loss = loss + torch.where(reasoning, config.beta_r, config.beta_k).to(kl.dtype) * kl
+        loss = loss + by_role(reasoning, config.beta_r, config.beta_k, kl.dtype) * kl
     metrics = token_metrics(batch, ratio, eps_low=eps, eps_high=eps, kl_BT=kl, reasoning_BT=reasoning)
     return loss_terms(batch, loss, metrics)
 
@@ -41,8 +38,8 @@ def archer_released(batch: TokenBatch, config: ArcherReleasedConfig) -> LossTerm
     kl = reference_kl(batch, config, config.beta_r, config.beta_k)
     r_low = config.eps_r if config.eps_r_low is None else config.eps_r_low
     k_high = config.eps_k if config.eps_k_high is None else config.eps_k_high
-    low = torch.where(reasoning, r_low, config.eps_k).to(ratio.dtype)
-    high = torch.where(reasoning, config.eps_r, k_high).to(ratio.dtype)
+    low = by_role(reasoning, r_low, config.eps_k, ratio.dtype)
+    high = by_role(reasoning, config.eps_r, k_high, ratio.dtype)
     loss = clipped_surrogate(ratio, batch.advantage_BT, low, high, config.dual_clip)
     metrics = token_metrics(batch, ratio, eps_low=low, eps_high=high, kl_BT=kl, reasoning_BT=reasoning)
     if kl is None:

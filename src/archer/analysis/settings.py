@@ -1,0 +1,112 @@
+"""What the figures need to know of a run's configuration, and how runs differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from archer.analysis.records import Run, flatten
+from archer.analysis.statistics import ClipRanges
+
+PAPER_RHO = 0.8
+NO_RANGE_BY_ROLE = {"archer-soft", "archer-k", "hapo", "hapo-released", "gspo", "espo"}
+"""Methods whose clip range depends on more than a token's role, or that clip a ratio over many tokens."""
+LABELS_ONLY = {"seed", "name", "output", "run_dir", "notes"}
+"""Last parts of keys that tell runs apart without changing the experiment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of a run that its figures depend on.
+
+    Attributes:
+        rho: quantile of the entropy threshold.
+        tie_is_reasoning: role of a token at the threshold.
+        ranges: clip ranges by role; ``None`` when the configuration does not name them.
+    """
+
+    method: str
+    rho: float
+    tie_is_reasoning: bool
+    ranges: ClipRanges | None
+
+
+def read_settings(run: Run) -> Settings:
+    """The settings of a run, from its resolved configuration; the paper's rho where it names none."""
+    rho = run.setting("objective.rho")
+    method = str(run.setting("objective.method") or "")
+    return Settings(
+        method=method,
+        rho=PAPER_RHO if rho is None else float(rho),
+        tie_is_reasoning=run.setting("objective.tie") != "knowledge",
+        ranges=None if method in NO_RANGE_BY_ROLE else read_ranges(run),
+    )
+
+
+def read_ranges(run: Run) -> ClipRanges | None:
+    """The clip ranges that a run's configuration names, by role or one for all; ``None`` without any."""
+    reasoning, knowledge = run.setting("objective.eps_r"), run.setting("objective.eps_k")
+    if reasoning is not None and knowledge is not None:
+        reasoning_low, knowledge_high = (
+            run.setting("objective.eps_r_low"),
+            run.setting("objective.eps_k_high"),
+        )
+        return ClipRanges(
+            reasoning_low=reasoning if reasoning_low is None else reasoning_low,
+            reasoning_high=reasoning,
+            knowledge_low=knowledge,
+            knowledge_high=knowledge if knowledge_high is None else knowledge_high,
+        )
+    low, high = run.setting("objective.eps_low"), run.setting("objective.eps_high")
+    return None if low is None or high is None else ClipRanges(low, high, low, high)
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """Runs of one configuration that differ in nothing but their seed."""
+
+    label: str
+    runs: Sequence[Run]
+    varied: dict[str, Any]
+
+
+def group_runs(runs: Sequence[Run]) -> list[Experiment]:
+    """Runs gathered by configuration, seeds aside, in order of first appearance.
+
+    A label names the settings in which the experiments differ, or the run itself where they tell nothing
+    apart.
+    """
+    flat = [setting_values(run) for run in runs]
+    gathered: dict[str, tuple[dict[str, Any], list[Run]]] = {}
+    for run, config in zip(runs, flat, strict=True):
+        key = repr(sorted(config.items(), key=lambda item: item[0])) if config else f"run {run.path}"
+        gathered.setdefault(key, (config, []))[1].append(run)
+    keys = varied_keys([config for config, _ in gathered.values()])
+    result: list[Experiment] = []
+    for config, members in gathered.values():
+        varied = {key: config.get(key) for key in keys}
+        label = ", ".join(
+            f"{key.rsplit('.', 1)[-1]}={value}" for key, value in varied.items() if value is not None
+        )
+        if not label or len(label) > 60:
+            label = members[0].name
+        if any(label == other.label for other in result):
+            label = str(members[0].path)
+        result.append(Experiment(label, members, varied))
+    return result
+
+
+def setting_values(run: Run) -> dict[str, Any]:
+    """The settings of a run that make its experiment: dotted key to value, unset ones and labels left out."""
+    return {
+        key: value
+        for key, value in flatten(run.config).items()
+        if value is not None and key.rsplit(".", 1)[-1] not in LABELS_ONLY
+    }
+
+
+def varied_keys(configs: Sequence[dict[str, Any]]) -> list[str]:
+    """Dotted keys whose values are not the same in all configurations, in order of appearance."""
+    keys = dict.fromkeys(key for config in configs for key in config)
+    return [key for key in keys if any(config.get(key) != configs[0].get(key) for config in configs[1:])]

@@ -1,0 +1,175 @@
+"""System call numbers, by name: (x86-64, 64-bit Arm); ``None`` where the machine has no such call.
+
+Taken from the kernel's own headers (``unistd_64.h``, ``asm-generic/unistd.h``).
+"""
+
+Calls = dict[str, tuple[int | None, int | None]]
+
+NETWORK: Calls = {
+    "socket": (41, 198),
+    "connect": (42, 203),
+    "bind": (49, 200),
+    "listen": (50, 201),
+    "accept": (43, 202),
+    "accept4": (288, 242),
+}
+"""Ways to reach a network, or another process by socket; ``socketpair`` stays."""
+
+PROCESSES: Calls = {
+    "fork": (57, None),
+    "vfork": (58, None),
+    "execve": (59, 221),
+    "execveat": (322, 281),
+    "ptrace": (101, 117),
+    "tkill": (200, 130),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440),
+    "kcmp": (312, 272),
+    "pidfd_open": (434, 434),
+    "pidfd_send_signal": (424, 424),
+    "pidfd_getfd": (438, 438),
+    "setpriority": (141, 140),
+    "sched_setaffinity": (203, 122),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "sched_setattr": (314, 274),
+    "ioprio_set": (251, 30),
+    "migrate_pages": (256, 238),
+    "move_pages": (279, 239),
+}
+"""Ways to start another program or process, or to touch one that runs."""
+
+KERNEL: Calls = {
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "fsopen": (430, 430),
+    "fsmount": (432, 432),
+    "fsconfig": (431, 431),
+    "fspick": (433, 433),
+    "move_mount": (429, 429),
+    "open_tree": (428, 428),
+    "mount_setattr": (442, 442),
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "keyctl": (250, 219),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294),
+    "reboot": (169, 142),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "syslog": (103, 116),
+    "acct": (163, 89),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    "settimeofday": (164, 170),
+    "clock_settime": (227, 112),
+    "clock_adjtime": (305, 266),
+    "adjtimex": (159, 171),
+    "sethostname": (170, 161),
+    "setdomainname": (171, 162),
+    "iopl": (172, None),
+    "ioperm": (173, None),
+    "modify_ldt": (154, None),
+    "personality": (135, 92),
+    "open_by_handle_at": (304, 265),
+    "name_to_handle_at": (303, 264),
+    "fanotify_init": (300, 262),
+    "fanotify_mark": (301, 263),
+    "lookup_dcookie": (212, 18),
+    "vhangup": (153, 58),
+    "nfsservctl": (180, 42),
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    "mknod": (133, None),
+    "mknodat": (259, 33),
+}
+"""Ways to change the machine, to leave the namespaces, or into seldom used parts of the kernel."""
+
+SHARED: Calls = {
+    "shmget": (29, 194),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "semget": (64, 190),
+    "semop": (65, 193),
+    "semctl": (66, 191),
+    "semtimedop": (220, 192),
+    "msgget": (68, 186),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "msgctl": (71, 187),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+}
+"""Memory, queues and semaphores that outlive a process."""
+
+ATTRIBUTES: Calls = {
+    "chmod": (90, None),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "chown": (92, None),
+    "fchown": (93, 55),
+    "lchown": (94, None),
+    "fchownat": (260, 54),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "futimesat": (261, None),
+    "utimensat": (280, 88),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "setxattrat": (463, 463),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "removexattrat": (466, 466),
+}
+"""Changes of owner, mode, times and extended attributes."""
+
+WRITES: Calls = {
+    "creat": (85, None),
+    "truncate": (76, 45),
+    "mkdir": (83, None),
+    "mkdirat": (258, 34),
+    "rmdir": (84, None),
+    "unlink": (87, None),
+    "unlinkat": (263, 35),
+    "rename": (82, None),
+    "renameat": (264, 38),
+    "renameat2": (316, 276),
+    "link": (86, None),
+    "linkat": (265, 37),
+    "symlink": (88, None),
+    "symlinkat": (266, 36),
+}
+"""Changes of the file tree other than by opening a file."""
+
+SPECIAL: Calls = {
+    "open": (2, None),
+    "openat": (257, 56),
+    "openat2": (437, 437),
+    "clone": (56, 220),
+    "clone3": (435, 435),
+    "kill": (62, 129),
+    "tgkill": (234, 131),
+    "prlimit64": (302, 261),
+    "fcntl": (72, 25),
+    "ioctl": (16, 29),
+}
+"""Calls that are allowed or not by their arguments."""
