@@ -32,11 +32,12 @@ class RewardConfig(Config):
         retries: how often a response is tried again on a fresh worker after a fault of the harness.
         on_error: what happens when a scorer fails on a response: ``mask`` makes it unscorable, ``stop``
             ends the run. Either way the response is named.
-        partial_credit: keep scores between 0 and 1 of procedural scorers; otherwise anything below 1 is 0, as in
-            the paper. Programs have ``code.reward`` for that.
+        partial_credit: keep scores between 0 and 1 of procedural scorers; otherwise anything below 1 is 0, as
+            in the paper. Programs have ``code.reward`` for that.
         unboxed: whether ``Answer: 7`` or ``#### 7`` counts where a response has no box.
         require_thinking: a maths response must be ``<think>...</think>`` and then the answer.
-        canary_every: responses between two checks with known answers; 0 checks at the start only.
+        canary_every: responses to one grader between two checks of it with known answers; 0 checks at the
+            start only.
         code: limits of the code scorer.
     """
 
