@@ -85,7 +85,9 @@ class Boundary:
         if kind in self._response_faults:
             return Verdict("incorrect", 0.0, reason=f"{kind}: {detail}")
         message = f"{self._scorer} scorer failed on problem {problem.id!r} ({kind}): {detail}"
-        if self._on_error == "stop" or kind in _ALWAYS_STOP:
+        if kind in _ALWAYS_STOP:
+            raise RewardError(message)
+        if self._on_error == "stop":
             raise RewardError(
                 f"{message}\nfix the scorer, or set reward.on_error: mask to leave such samples out"
             )
