@@ -3,7 +3,7 @@
 import asyncio
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 from pydantic import ValidationError
@@ -148,6 +148,39 @@ def test_mixed_domains_go_to_their_graders():
         assert [v.score for v in verdicts] == [1.0, 1.0, 0.0]
         assert [v.extracted for v in verdicts] == ["7", "012", "7"]
         assert all(v.seconds < 5 for v in verdicts)
+
+
+class FaultyRunner:
+    """Stands in for the code scorer: canaries pass, anything else meets a fault of the harness."""
+
+    def __init__(self, config):
+        pass
+
+    def submit(self, problem, text):
+        done = Future()
+        if problem.id == "canary-code":
+            score = 0.0 if "print(6)" in text else 1.0
+            done.set_result(Verdict("correct" if score else "incorrect", score, text, "passed", 0.5))
+        else:
+            done.set_result(Verdict("unscorable", None, text, "harness_error: sandbox gone"))
+        return done
+
+    def close(self):
+        pass
+
+
+def test_faults_of_the_code_runner_follow_the_setting(monkeypatch):
+    monkeypatch.setattr("archer.rewards.code.build_code_scorer", FaultyRunner)
+    program = problem("prog", None, domain="code", tests=({"type": "stdin", "input": "", "output": ""},))
+    with build_scorer(RewardConfig()) as scorer:
+        verdicts = scorer.score([program, problem("m", "7")], ["text", r"\boxed{7}"])
+    assert [v.score for v in verdicts] == [None, 1.0]
+    assert verdicts[0].reason == "harness_error: sandbox gone"
+    with (
+        build_scorer(RewardConfig(on_error="stop")) as scorer,
+        pytest.raises(RewardError, match=r"'prog'.*sandbox gone"),
+    ):
+        scorer.score([program], ["text"])
 
 
 def test_submitting_from_threads_gives_the_same_verdicts():

@@ -1,10 +1,9 @@
 """The pool of worker processes: limits hold, nothing is lost, nothing is left behind."""
 
-import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -105,8 +104,6 @@ def test_each_failure_has_its_own_label_and_the_pool_goes_on(pool, request_, kin
 
 
 def test_a_sleeping_handler_meets_the_wall_limit(spec):
-    from dataclasses import replace
-
     pool = WorkerPool(replace(spec, wall_seconds=0.3), workers=1, retries=0)
     assert fault(pool, "sleep").kind == "wall_time"
     assert pool.submit("next").result(30).value == "next"
@@ -139,8 +136,6 @@ def test_workers_load_no_framework(pool):
 
 
 def test_a_handler_that_cannot_be_made_says_why(spec):
-    from dataclasses import replace
-
     pool = WorkerPool(replace(spec, settings={"fail": True}), workers=1)
     caught = fault(pool, 1)
     assert caught.kind == "start"
@@ -159,8 +154,6 @@ def test_a_worker_is_replaced_after_its_share_of_requests(spec):
 
 
 def test_closing_answers_what_waits_and_kills_what_runs(spec):
-    from dataclasses import replace
-
     pool = WorkerPool(replace(spec, wall_seconds=60.0), workers=1)
     running, waiting = pool.submit("sleep"), pool.submit("pid")
     while not running.running():
@@ -188,12 +181,12 @@ def test_a_full_queue_makes_submit_wait(spec):
 
 def test_no_process_zombie_or_descriptor_is_left(spec):
     me = psutil.Process()
-    before = len(os.listdir(f"/proc/{me.pid}/fd")) if Path("/proc").exists() else me.num_fds()
+    children, descriptors = set(me.children(recursive=True)), me.num_fds()
     pool = WorkerPool(spec, workers=2)
     grandchild = pool.submit("child").result(30).value
     faults = [pool.submit("stubborn" if i % 2 else "die") for i in range(12)]
     assert {f.exception(60).kind for f in faults} == {"cpu_time", "killed"}
     pool.close()
-    assert me.children(recursive=True) == []
+    assert set(me.children(recursive=True)) <= children
     assert not psutil.pid_exists(grandchild) or psutil.Process(grandchild).status() == psutil.STATUS_ZOMBIE
-    assert me.num_fds() == before
+    assert me.num_fds() == descriptors

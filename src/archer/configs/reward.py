@@ -25,18 +25,19 @@ class RewardConfig(Config):
             ``name(problem, text)``, or ``name(problems, texts)`` where ``batched``.
         batched: the function takes lists and returns a list of the same length.
         workers: worker processes; also the number of calls of a user's function at once.
-        cpu_seconds: CPU time for one response (maths and procedural).
+        cpu_seconds: CPU time for one response: maths, and procedural problems with at least 5 s.
         wall_seconds: wall time for one response, or for one batch of a batched function.
         memory_mb: address space of one maths or procedural worker.
         queue_size: responses that may wait; ``submit`` blocks beyond it.
         retries: how often a response is tried again on a fresh worker after a fault of the harness.
         on_error: what happens when a scorer fails on a response: ``mask`` makes it unscorable, ``stop``
             ends the run. Either way the response is named.
-        partial_credit: keep scores between 0 and 1 of procedural scorers; otherwise anything below 1 is 0, as in
-            the paper. Programs have ``code.reward`` for that.
+        partial_credit: keep scores between 0 and 1 of procedural scorers; otherwise anything below 1 is 0, as
+            in the paper. Programs have ``code.reward`` for that.
         unboxed: whether ``Answer: 7`` or ``#### 7`` counts where a response has no box.
         require_thinking: a maths response must be ``<think>...</think>`` and then the answer.
-        canary_every: responses between two checks with known answers; 0 checks at the start only.
+        canary_every: responses to one grader between two checks of it with known answers; 0 checks at the
+            start only.
         code: limits of the code scorer.
     """
 

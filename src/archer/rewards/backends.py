@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from archer.errors import RewardError
-from archer.rewards.boundary import Boundary, settle
+from archer.rewards.boundary import Boundary, encode, settle
 from archer.rewards.process import Reply, WorkerFault, WorkerSpec
 from archer.rewards.workers import WorkerPool
 from archer.types import Problem, Verdict
@@ -109,6 +110,35 @@ class BatchBackend(PoolBackend):
         ]
 
 
+class CodeBackend:
+    """The code scorer behind the boundary, so that its faults follow ``on_error`` too."""
+
+    def __init__(self, config: RewardConfig) -> None:
+        from archer.rewards.code import build_code_scorer
+
+        self._boundary = Boundary("code", config.on_error)
+        self._scorer = build_code_scorer(config.code)
+
+    def submit(self, problem: Problem, text: str) -> Future[Verdict]:
+        """A future of the verdict on one response."""
+        replied: Future[Reply] = Future()
+        self._scorer.submit(problem, text).add_done_callback(
+            lambda done: settle(replied, lambda: _reply_of(done.result()))
+        )
+        return self._boundary.attach(replied, problem)
+
+    def close(self) -> None:
+        """Close the sandboxes."""
+        self._scorer.close()
+
+
+def _reply_of(verdict: Verdict) -> Reply:
+    label, _, detail = verdict.reason.partition(": ")
+    if label == "harness_error":
+        raise WorkerFault(label, detail)
+    return Reply(encode(verdict), verdict.seconds)
+
+
 def _maths(config: RewardConfig) -> Backend:
     return PoolBackend("math", _own("archer.rewards.math.handler:make_handler", config, {
         "unboxed": config.unboxed == "accept", "require_thinking": config.require_thinking,
@@ -120,7 +150,10 @@ def _paper(config: RewardConfig) -> Backend:
 
 
 def _procedural(config: RewardConfig) -> Backend:
-    return PoolBackend("procedural", _own("archer.rewards.procedural:make_handler", config, {}), config)
+    spec = _own("archer.rewards.procedural:make_handler", config, {})
+    # A worker loads its generators with the first problem that needs them.
+    spec = replace(spec, cpu_seconds=max(config.cpu_seconds, 5.0))
+    return PoolBackend("procedural", spec, config)
 
 
 def _own(target: str, config: RewardConfig, settings: dict[str, Any]) -> WorkerSpec:
@@ -135,17 +168,10 @@ def _custom(config: RewardConfig) -> Backend:
     return (BatchBackend if config.batched else PoolBackend)("custom", spec, config)
 
 
-def _code(config: RewardConfig) -> Backend:
-    from archer.rewards.code import build_code_scorer
-
-    backend: Backend = build_code_scorer(config.code)
-    return backend
-
-
 BUILDERS: dict[str, Callable[[RewardConfig], Backend]] = {
     "math": _maths,
     "paper": _paper,
     "procedural": _procedural,
     "custom": _custom,
-    "code": _code,
+    "code": CodeBackend,
 }

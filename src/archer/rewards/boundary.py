@@ -11,7 +11,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from archer.errors import ArcherError, RewardError
 from archer.rewards.process import Reply, WorkerFault
@@ -19,6 +19,7 @@ from archer.types import Problem, Verdict
 
 log = logging.getLogger("archer.rewards")
 
+T = TypeVar("T")
 OnError = Literal["mask", "stop"]
 # The scorer itself can't work: going on would mask every sample.
 _ALWAYS_STOP = {"start", "closed"}
@@ -52,11 +53,7 @@ class Boundary:
         """A future of the verdict on ``problem``, from a future of the scorer's reply."""
         outer: Future[Verdict] = Future()
 
-        def finish(done: Future[Reply]) -> None:
-            if outer.set_running_or_notify_cancel():
-                settle(outer, lambda: self.verdict(done.result, problem))
-
-        inner.add_done_callback(finish)
+        inner.add_done_callback(lambda done: settle(outer, lambda: self.verdict(done.result, problem)))
         return outer
 
     def verdict(self, produce: Callable[[], Reply], problem: Problem) -> Verdict:
@@ -70,7 +67,11 @@ class Boundary:
             return self._decode(reply.value, reply.seconds)
         except WorkerFault as fault:
             return self.failure(problem, fault.kind, fault.detail)
-        except (CancelledError, ArcherError):
+        except CancelledError:
+            raise RewardError(
+                f"{self._scorer} scorer was closed before problem {problem.id!r} was scored"
+            ) from None
+        except ArcherError:
             raise
         except Exception as error:  # noqa: BLE001 - this is the boundary: a scorer may raise anything
             return self.failure(problem, "raised", f"{type(error).__name__}: {error}")
@@ -84,7 +85,9 @@ class Boundary:
         if kind in self._response_faults:
             return Verdict("incorrect", 0.0, reason=f"{kind}: {detail}")
         message = f"{self._scorer} scorer failed on problem {problem.id!r} ({kind}): {detail}"
-        if self._on_error == "stop" or kind in _ALWAYS_STOP:
+        if kind in _ALWAYS_STOP:
+            raise RewardError(message)
+        if self._on_error == "stop":
             raise RewardError(
                 f"{message}\nfix the scorer, or set reward.on_error: mask to leave such samples out"
             )
@@ -124,8 +127,10 @@ class Boundary:
         return Verdict("correct" if right else "incorrect", score, extracted, reason, seconds)
 
 
-def settle(future: Future[Verdict], produce: Callable[[], Verdict]) -> None:
-    """Complete ``future`` with what ``produce`` returns or raises."""
+def settle(future: Future[T], produce: Callable[[], T]) -> None:
+    """Complete ``future``, unless it was cancelled, with what ``produce`` returns or raises."""
+    if not future.set_running_or_notify_cancel():
+        return
     try:
         verdict = produce()
     except BaseException as error:  # noqa: BLE001 - handed to whoever waits for the future

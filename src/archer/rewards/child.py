@@ -6,6 +6,7 @@ unpickle anything that a process which has handled model text sends it.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -88,13 +89,18 @@ def _limit_memory(megabytes: int | None) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if megabytes is not None:
         size = megabytes * 2**20
-        resource.setrlimit(resource.RLIMIT_AS, (size, size))
+        # Some systems (macOS) have no such limit; the others hold there.
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_AS, (size, size))
 
 
 def _serve(connection: socket.socket, handler: Handler, cpu_seconds: float | None) -> None:
     requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(connection, requests), daemon=True).start()
+    # The parent may have ignored or blocked these, and a new process inherits that.
     signal.signal(signal.SIGVTALRM, _raise_cpu_time)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGVTALRM, signal.SIGPROF))
     while True:
         reply = _handle(handler, requests.get(), cpu_seconds)
         write_frame(connection, json.dumps(reply).encode())

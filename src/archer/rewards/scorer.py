@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future, wait
 from types import TracebackType
@@ -32,7 +33,7 @@ class Scorer:
         self._config = config
         self._lock = threading.Lock()
         self._backends: dict[str, Backend] = {}
-        self._submitted = 0
+        self._submitted: Counter[str] = Counter()
         self._broken: RewardError | None = None
         self._backend(config.kind)
 
@@ -114,9 +115,9 @@ class Scorer:
 
     def _check_again_when_due(self, kind: str, backend: Backend) -> None:
         with self._lock:
-            self._submitted += 1
+            self._submitted[kind] += 1
             every = self._config.canary_every
-            if not every or self._submitted % every:
+            if not every or self._submitted[kind] % every:
                 return
         for canary in canaries_of(kind):
             future = backend.submit(canary.problem, canary.text)

@@ -7,6 +7,10 @@ from archer.rewards.math import grade_answer
 STATUS = {True: "correct", False: "incorrect", None: "unscorable"}
 
 NUMBERS = [
+    ("-37_8", "-37", True),
+    ("-37_8", "-31", False),
+    (r"\frac{1}{60}", r"\frac{1}{0}", False),
+    (r"11,\! 111,\! 100", "11111100", True),
     (r"e^{i\pi}", "-1", True),
     (r"\log_2 8", "3", True),
     (r"\log_{10} 100", "2", True),

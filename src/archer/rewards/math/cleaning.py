@@ -28,7 +28,7 @@ _REWRITES = [
     for pattern, replacement in (
         (r"\\(?:left|right|middle|[bB]igg?[lrm]?)(?![A-Za-z])\s*\.?", ""),
         # Thousands that LaTeX can't confuse with a list: 12{,}345, 12,\!345, 12\,345.
-        (r"(?<=\d)(?:\{,\}|,\\!|\\,)(?=\d{3}(?!\d))", ""),
+        (r"(?<=\d)(?:\{,\}|,\\!|\\,)\s*(?=\d{3}(?!\d))", ""),
         (r"(?<!\\)\\!", ""),
         (r"\.\.\.", r"\\ldots "),
         (r"(?<!\\)\\[,;:>\s]|~|\\(?:q?quad|enspace|thinspace|medspace|thickspace)(?![A-Za-z])", " "),

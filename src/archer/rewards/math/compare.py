@@ -182,7 +182,7 @@ def _compare_quantities(gold: Node, pred: Node) -> Match:
         return _compare_units(gold, pred)
     if "ratio" in (gold.op, pred.op):
         return _compare_ratios(gold, pred)
-    if "based" in (gold.op, pred.op):
+    if gold.has("based") or pred.has("based"):
         return _compare_bases(gold, pred)
     if "text" in (gold.op, pred.op):
         return _compare_words(gold, pred)
@@ -243,6 +243,8 @@ def _compare_ratios(gold: Node, pred: Node) -> Match:
 
 def _compare_bases(gold: Node, pred: Node) -> Match:
     """The digits must agree, and the base where both state one: converting is the task."""
+    if gold.op == pred.op == "neg":
+        return _compare_bases(gold.args[0], pred.args[0])
     gold_digits, gold_base = _digits(gold)
     pred_digits, pred_base = _digits(pred)
     if gold_digits is None or pred_digits is None or (gold_base and pred_base and gold_base != pred_base):

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from archer.rewards.math.cursor import CLOSING, Cursor
+from archer.rewards.math.cursor import CLOSING
+from archer.rewards.math.numerals import Numerals
 from archer.rewards.math.syntax import INFINITY, TEN, TWO, Node, ParseError, brackets, number, words
 from archer.rewards.math.tokens import END, FUNCTIONS, Token
 
@@ -32,10 +33,6 @@ _DECORATIONS = words("overline bar vec hat tilde widehat underline overrightarro
 _FIGURES = frozenset(("angle", "triangle", "measuredangle", "arc"))
 _DOTS = frozenset(("ldots", "dots", "cdots", "dotsc"))
 _MATRICES = words("pmatrix bmatrix matrix Bmatrix smallmatrix array")
-_BASES = {
-    "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9",
-    "ten": "10", "eleven": "11", "twelve": "12", "sixteen": "16",
-}  # fmt: skip
 _FUNCTION_NAMES = {"arcsin": "asin", "arccos": "acos", "arctan": "atan"}
 _INVERSES = {"sin": "asin", "cos": "acos", "tan": "atan"}
 _CALLED = frozenset("fg")
@@ -44,7 +41,7 @@ _TIMES = frozenset(("*", r"\cdot", r"\times", r"\ast"))
 _DIVIDED = frozenset(("/", r"\div"))
 
 
-class Expressions(Cursor, ABC):
+class Expressions(Numerals, ABC):
     """The grammar of one value."""
 
     # Inside bars the next bar closes: |x| y |z| is read, nested bars are not.
@@ -177,12 +174,12 @@ class Expressions(Cursor, ABC):
         token = self.take()
         match token.kind:
             case "number":
-                return self._number(token.text)
+                return self.number_from(token.text)
             case "letter":
                 return self._symbol(token.text)
             case "word" if self.peek().text == "_" and token.text.isalnum():
                 self.take()
-                return Node("based", text=f"{token.text}|{self._base()}")
+                return Node("based", text=f"{token.text}|{self.base()}")
             case "word":
                 return Node("text", text=token.text)
             case "command" if token.text not in _OPENING and token.text not in _ENCLOSED:
@@ -195,37 +192,6 @@ class Expressions(Cursor, ABC):
             self.back()
             return self._braced()
         raise ParseError("operand")
-
-    def _number(self, text: str) -> Node:
-        following = self.peek()
-        if following.text == "_":
-            self.take()
-            return Node("based", text=f"{text}|{self._base()}")
-        if following.text in (r"\overline", r"\bar", r"\dot") and "." in text:
-            self.take()
-            digits = self.group()
-            if digits.op != "number" or not digits.text.isdigit():
-                raise ParseError("number")
-            return Node("repeating", text=f"{text}|{digits.text}")
-        if following.text == r"\frac" and text.isdigit():
-            return self._mixed(text)
-        if following.kind == "number" and following.spaced and self.peek(1).text == "/":
-            whole, over = self.take().text, self.peek(1).text
-            if self.peek(1).kind == "number" and self.peek(2).text != "!":
-                self.take()
-                self.take()
-                return Node("mixed", (number(text), Node("div", (number(whole), number(over)))))
-            raise ParseError("number")
-        return number(text)
-
-    def _mixed(self, whole: str) -> Node:
-        """``2\\frac{1}{3}`` is a mixed number where the fraction is proper and of plain numbers."""
-        self.take()
-        fraction = Node("div", (self.group(digits=True), self.group(digits=True)))
-        plain = all(part.op == "number" and part.text.isdigit() for part in fraction.args)
-        if plain and _size(fraction.args[0].text) < _size(fraction.args[1].text):
-            return Node("mixed", (number(whole), fraction))
-        return Node("mul", (number(whole), fraction))
 
     def _symbol(self, letter: str) -> Node:
         name = letter + self._suffix()
@@ -257,13 +223,6 @@ class Expressions(Cursor, ABC):
             if suffix[-1] == "_":
                 suffix += self.raw_group()
         return suffix
-
-    def _base(self) -> str:
-        base = self.raw_group().strip("()").lower()
-        base = _BASES.get(base, base)
-        if not base.isdigit() or len(base) > 2 or not 2 <= int(base) <= 36:
-            raise ParseError("base")
-        return base
 
     def _command(self, name: str) -> Node:
         if name in FUNCTIONS:
@@ -389,12 +348,6 @@ class Expressions(Cursor, ABC):
         if self.raw_group() != name or not rows or len({len(row) for row in rows}) != 1:
             raise ParseError("matrix")
         return Node("matrix", tuple(cell for row in rows for cell in row), f"{len(rows)}|{len(rows[0])}")
-
-
-def _size(digits: str) -> tuple[int, str]:
-    """A key that orders whole numbers, whatever their length."""
-    digits = digits.lstrip("0")
-    return len(digits), digits
 
 
 def _sum(terms: list[Node]) -> Node:

@@ -29,6 +29,8 @@ def same_value(gold: Node, pred: Node) -> Match:
         if exact_pred is None and _rounded(gold, exact_gold, pred, None).equal:
             return Match(True, "rounded")
         return Match(False, "unevaluated")
+    if is_literal(gold) and exact_pred is None:
+        return Match(False, "undefined")
     if exact_gold is not None and exact_pred is not None:
         if exact_gold == exact_pred:
             return Match(True, "exact")
