@@ -225,6 +225,26 @@ def test_sigterm_while_sampling_saves_and_the_resumed_run_is_the_same(run_config
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+@pytest.mark.parametrize("call", [3, 46])
+def test_sigterm_while_evaluating_loses_no_line(run_config, scorer, call):
+    # 10 calls belong to the first evaluation, 2 x 16 to two steps; calls 43 to 52 are the evaluation of step 2
+    whole, _ = run(run_config(name="whole"))
+    calls = iter(range(1, 10**6))
+    plain = scorer.judge
+
+    def judge(problem, text):
+        if next(calls) == call:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return plain(problem, text)
+
+    scorer.judge = judge
+    folder, finished = run(run_config(name="stopped"))
+    assert not finished
+    scorer.judge = plain
+    run(run_config(name="stopped"), resume=True)
+    assert timeless(lines_of(folder)) == timeless(lines_of(whole))
+
+
 def test_sigterm_during_the_update_waits_for_it(run_config, scorer, monkeypatch):
     update = Trainer.update
 

@@ -44,6 +44,7 @@ class TrainState:
         data: fingerprint of the training problems.
         template: fingerprint of the prompt template.
         recompute: whether old log-probabilities are recomputed by the trainer.
+        pending: metrics of the step if a signal came during its evaluation, which is then made up for on resume.
     """
 
     step: int
@@ -54,6 +55,7 @@ class TrainState:
     data: str
     template: str
     recompute: bool
+    pending: Mapping[str, float] | None
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:

@@ -84,6 +84,8 @@ class Trainer:
         )
         self.stream_state = parts.stream.state()
         self.saved_step = -1
+        # Metrics of a finished step whose evaluation has not ended.
+        self.pending: dict[str, float] | None = None
         if self.needs.reference:
             self.policy.keep_reference()
 
@@ -93,20 +95,27 @@ class Trainer:
         """All remaining steps, with evaluations and checkpoints between them."""
         train = self.config.train
         if self.step_number == 0 and train.eval_every:
-            self.publish(0, self.evaluate(0))
-        while self.step_number < train.steps:
-            self.stream_state = self.parts.stream.state()
-            number = self.step_number + 1
-            metrics = self.step(number)
-            # From here on the step counts: an interruption keeps it.
-            self.step_number, self.stream_state = number, self.parts.stream.state()
-            last = number == train.steps
-            if train.eval_every and (number % train.eval_every == 0 or last):
-                metrics |= self.evaluate(number)
-            self.publish(number, metrics)
-            if last or (train.checkpoint_every and number % train.checkpoint_every == 0):
-                self.save()
+            self.pending = {}
+        while self.pending is not None or self.step_number < train.steps:
+            if self.pending is None:
+                self.stream_state = self.parts.stream.state()
+                metrics = self.step(self.step_number + 1)
+                # From here on the step counts: an interruption keeps it.
+                self.step_number, self.stream_state = self.step_number + 1, self.parts.stream.state()
+                self.pending = metrics
+            self.finish(self.step_number, self.pending)
             self.interrupt.check()
+
+    def finish(self, number: int, metrics: dict[str, float]) -> None:
+        """Evaluate and save where they are due, and publish the step's metrics."""
+        train = self.config.train
+        last = number == train.steps
+        if train.eval_every and (number % train.eval_every == 0 or last):
+            metrics = metrics | self.evaluate(number)
+        self.pending = None
+        self.report(self.records.metrics(number, metrics))
+        if number and (last or (train.checkpoint_every and number % train.checkpoint_every == 0)):
+            self.save()
 
     def step(self, number: int) -> dict[str, float]:
         """One step of the algorithm (paper, Algorithm 1)."""
@@ -311,10 +320,6 @@ class Trainer:
         result.write(self.records.folder / "evaluation" / f"step_{number:06d}.jsonl", prompts)
         return result.metrics() | clock.seconds
 
-    def publish(self, number: int, metrics: dict[str, float]) -> None:
-        """Write the step's metrics and show them."""
-        self.report(self.records.metrics(number, metrics))
-
     def save(self) -> None:
         """Write a checkpoint of the last finished step, unless it is already there."""
         if self.saved_step == self.step_number:
@@ -328,6 +333,7 @@ class Trainer:
             data=self.parts.data_fingerprint,
             template=self.parts.renderer.fingerprint(),
             recompute=self.recompute,
+            pending=self.pending,
         )
         save_checkpoint(self.records.folder, self.policy, state, self.config.train.keep_checkpoints)
         self.saved_step = self.step_number
@@ -336,6 +342,7 @@ class Trainer:
         """Continue from a checkpoint whose weights are already loaded."""
         self.step_number, self.updates, self.saved_step = state.step, state.updates, state.step
         self.recompute = state.recompute
+        self.pending = None if state.pending is None else dict(state.pending)
         self.optimizer.load_state_dict(dict(state.optimizer))
         self.parts.stream.restore(state.stream)
         self.stream_state = dict(state.stream)

@@ -42,8 +42,8 @@ _MANY_ANSWERS = re.compile(
 def checks(problems: ProblemFile, stage: ChecksStage, context: StageContext) -> StageResult:
     """Drop or flag problems that can't be trained on as they are."""
     finders = (
-        ("unusable gold answer", stage.gold, _bad_gold),
         ("control character", stage.control_characters, _control_character),
+        ("unusable gold answer", stage.gold, _bad_gold),
         ("missing image", stage.missing_images, _missing_image),
         ("interactive", stage.interactive, _interactive),
         ("many answers", stage.many_answers, _many_answers),
