@@ -29,11 +29,17 @@ Overrides = Annotated[
 ]
 
 
+def _quiet() -> None:
+    """Keep the libraries' own progress bars and advice out of the display."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
 def main() -> None:
     """Entry point: an error that was raised on purpose is shown as one message, without a trace."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
         app()
     except ArcherError as error:
@@ -58,18 +64,12 @@ def train(
 
 @app.command()
 def demo(overrides: Overrides = None) -> None:
-    """Teach a tiny model sums, then let Archer train it: everything on this machine, nothing downloaded."""
+    """Train the tiny model that ships with Archer on sums: everything on this machine, nothing downloaded."""
     from archer.configs.loading import load_config
     from archer.configs.run import RunConfig
-    from archer.train.warm_start import DEMO, make_warm_start
 
-    console.print("Teaching a tiny model from worked examples (kept for the next time) ...")
-    with Bar(console=console, transient=True) as bar:
-        task = bar.add_task("warm start", total=DEMO.updates)
-        model = make_warm_start(DEMO, Path("runs"), lambda done, _, loss: bar.update(task, completed=done))
     name = _free_name(Path("runs"), "demo")
-    config = load_config(RunConfig, "demo", [f"policy.model={model}", f"name={name}", *(overrides or [])])
-    _train(config, resume=False)
+    _train(load_config(RunConfig, "demo", [f"name={name}", *(overrides or [])]), resume=False)
 
 
 @app.command("eval")
@@ -102,6 +102,7 @@ def evaluate(
     from archer.rollout.local import LocalSampler
     from archer.train.setup import load_prompts
 
+    _quiet()
     where = "archer eval"
     policy_config = build_config(PolicyConfig, {"model": model, "gguf_file": gguf_file}, where=where)
     rows = build_config(DataConfig, {"path": data, "limit": limit, "template": template}, where=where)
@@ -143,14 +144,12 @@ def doctor() -> None:
     """What this machine can run."""
     import torch
 
-    from archer.policy.model import _device
+    from archer.rewards.code import probe_isolation
 
     table = Table(title="archer doctor", title_justify="left", show_header=False)
     table.add_row("python", sys.version.split()[0])
     table.add_row("cores", str(os.cpu_count()))
-    table.add_row("device", str(_device("auto")))
-    if torch.cuda.is_available():
-        table.add_row("gpu", torch.cuda.get_device_name())
+    table.add_row("device", torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu")
     for name in (
         "archer-rl",
         "torch",
@@ -167,6 +166,7 @@ def doctor() -> None:
         except metadata.PackageNotFoundError:
             table.add_row(name, "[dim]not installed[/]")
     console.print(table)
+    console.print(str(probe_isolation()), highlight=False)
 
 
 @app.command()
@@ -263,6 +263,7 @@ def _train(config: Any, *, resume: bool) -> None:
     from archer.train.setup import train as run
     from archer.train.trackers import build_trackers
 
+    _quiet()
     folder = Path(config.output) / config.name
     trackers = build_trackers(
         config.trackers, folder, config.name, config.model_dump(mode="json"), console.print

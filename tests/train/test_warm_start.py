@@ -4,7 +4,9 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
+from archer.configs.loading import load_config
 from archer.configs.policy import PolicyConfig
+from archer.configs.run import RunConfig
 from archer.policy.model import Policy
 from archer.train.warm_start import DEMO, guessed_solution, make_warm_start, worked_solution
 
@@ -29,12 +31,11 @@ def short():
     )
 
 
-def test_the_script_teaches_and_keeps_a_model(short, tmp_path):
+def test_the_script_teaches_and_writes_a_model(short, tmp_path):
     losses = []
-    folder = make_warm_start(short, tmp_path, lambda update, total, loss: losses.append(loss))
+    folder = make_warm_start(short, tmp_path / "model", lambda update, total, loss: losses.append(loss))
     assert len(losses) == 6
     assert losses[-1] < losses[0]
-    assert make_warm_start(short, tmp_path, lambda *_: pytest.fail("taught again")) == folder
     policy = Policy(PolicyConfig(model=str(folder)))
     assert policy.packed
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -52,3 +53,14 @@ def test_the_script_repeats_itself(short, tmp_path):
     )
     for ours, theirs in zip(first.model.parameters(), second.model.parameters(), strict=True):
         assert torch.equal(ours, theirs)
+
+
+def test_the_shipped_model_is_the_recipes(tmp_path):
+    config = load_config(RunConfig, "demo")
+    policy = Policy(config.policy)
+    assert sum(p.numel() for p in policy.model.parameters()) == 1_248_000
+    assert policy.causal_lm.config.hidden_size == DEMO.hidden
+    assert config.data.tasks == DEMO.data.tasks
+    assert config.data.template == DEMO.data.template
+    seeds = {config.data.seed, config.evaluation.data.seed, DEMO.data.seed}
+    assert len(seeds) == 3

@@ -19,8 +19,8 @@ class PolicyConfig(Config):
     """The policy model and tokenizer.
 
     Attributes:
-        model: hub name or folder of any Hugging Face causal language model; ``package:NAME`` is the folder of an
-            installed Python package that carries one.
+        model: hub name or folder of any Hugging Face causal language model; ``package:NAME/FOLDER`` is a
+            folder of an installed Python package that carries one.
         gguf_file: file name within ``model``, for weights in GGUF form.
         revision: hub revision.
         dtype: ``auto`` is float32 on a CPU and bfloat16 on CUDA; the head always works in float32.

@@ -26,6 +26,7 @@ Rows = np.ndarray[Any, np.dtype[np.int32]]
 
 PARTITION_SIZE = 8_000_000
 _READ_SIZE = 1 << 20
+_BLOCK_ROWS = 1024
 
 
 class GramStore:
@@ -53,6 +54,11 @@ class GramStore:
     def row(self, index: int) -> Hashes:
         """The sorted distinct hashes of a row."""
         return self._read(int(self._starts[index]), int(self._starts[index + 1]))
+
+    def rows(self, first: int, last: int) -> tuple[Hashes, Positions]:
+        """The hashes of the rows from ``first`` to before ``last`` (or the end), and where each row starts."""
+        starts = self._starts[first : last + 1]
+        return self._read(int(starts[0]), int(starts[-1])), starts - starts[0]
 
     def repeated(self) -> tuple[Hashes, Counts]:
         """The hashes that stand in two or more rows, sorted, and in how many rows each stands.
@@ -112,6 +118,29 @@ class _Postings:
         return [self._rows[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True) if b > a]
 
 
+class _Block:
+    """Some rows together with the places of their hashes among the repeated ones.
+
+    Looked up together and in sorted order, because one look-up at a time in a large array misses the caches.
+    """
+
+    def __init__(self, store: GramStore, repeated: Hashes, first: int) -> None:
+        self.first = first
+        self.last = first + _BLOCK_ROWS
+        self._hashes, self._starts = store.rows(first, self.last)
+        order = np.argsort(self._hashes)
+        self._places = np.empty(len(order), dtype=np.int64)
+        self._places[order] = np.searchsorted(repeated, self._hashes[order])
+        inside = self._places < len(repeated)
+        self._is_repeated = inside.copy()
+        self._is_repeated[inside] = repeated[self._places[inside]] == self._hashes[inside]
+
+    def row(self, row: int) -> tuple[Hashes, Positions]:
+        """The hashes of a row, and the positions of those that are repeated."""
+        start, end = self._starts[row - self.first], self._starts[row - self.first + 1]
+        return self._hashes[start:end], self._places[start:end][self._is_repeated[start:end]]
+
+
 class DuplicateIndex:
     """Finds kept rows that pass the N-gram test against a row.
 
@@ -127,6 +156,7 @@ class DuplicateIndex:
         starts = np.concatenate(([0], np.cumsum(self._counts, dtype=np.int64)))
         self._all = _Postings(starts)
         self._prefixes = _Postings(starts) if test.direction == "either" else None
+        self._block = _Block(store, self._values, 0)
 
     def match_or_keep(self, row: int, is_same: Callable[[int], bool]) -> int | None:
         """The first kept row that passes the test; where there is none, the row itself is kept.
@@ -135,8 +165,9 @@ class DuplicateIndex:
             row: the row asked about; rows come in order.
             is_same: the verdict on a candidate, which has passed the test by its hashes.
         """
-        hashes = self._store.row(row)
-        shared = self._repeated_positions(hashes)
+        if not self._block.first <= row < self._block.last:
+            self._block = _Block(self._store, self._values, row)
+        hashes, shared = self._block.row(row)
         prefix = self._prefix(shared, len(hashes))
         for other in self._candidates(shared, prefix):
             theirs = self._store.row(other)
@@ -154,14 +185,6 @@ class DuplicateIndex:
             found += self._prefixes.rows(shared)
         candidates: list[int] = np.unique(np.concatenate(found)).tolist() if found else []
         return candidates
-
-    def _repeated_positions(self, hashes: Hashes) -> Positions:
-        if not len(self._values):
-            return np.empty(0, dtype=np.int64)
-        at = np.searchsorted(self._values, hashes)
-        at[at == len(self._values)] = 0
-        found: Positions = at[self._values[at] == hashes]
-        return found
 
     def _prefix(self, shared: Positions, size: int) -> Positions:
         # Of the m - a + 1 rarest N-grams, the m - len(shared) that stand in one row only come first.

@@ -217,9 +217,11 @@ def _load_model(config: PolicyConfig, device: torch.device) -> PreTrainedModel:
         raise PolicyError(
             f"policy.model: expected the hub name or folder of a causal language model, got {config.model!r}: {error}"
         ) from error
-    if config.gguf_file is not None and hasattr(model.config, "quantization_config"):
-        # The weights were dequantised on loading; the leftover entry would make the saved model unloadable.
-        del model.config.quantization_config
+    if config.gguf_file is not None:
+        # The weights were dequantised on loading; the leftovers would keep the model from being saved or loaded.
+        for owner, name in ((model.config, "quantization_config"), (model, "hf_quantizer")):
+            if hasattr(owner, name):
+                delattr(owner, name)
     return model.to(device)  # type: ignore[arg-type]
 
 

