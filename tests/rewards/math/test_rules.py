@@ -172,6 +172,11 @@ RELATIONS = [
 ]
 
 LISTS = [
+    (r"\$\dfrac23 \approx \$0.67", r"\frac23", True),
+    (r"\$\dfrac23 \approx \$0.67", "0.5", False),
+    ("27,54,108,135", "135, 108, 54, 27", True),
+    ("27,54,108,135", "27, 54108135", False),
+    (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\left[\begin{matrix}1\\2\end{matrix}\right]", True),
     ("1,2,3", r"\{3,2,1\}", True),
     ("1,2,3", "(1,2,3)", True),
     ("1,2,3", "(3,2,1)", False),
@@ -209,6 +214,7 @@ WORDS = [
     ("A", "(A)", True),
     ("A", "B", False),
     ("A", "a", True),
+    ("E", "e", True),
     (r"\text{A,B}", "A, B", True),
     (r"\text{A,B}", "B,A", True),
     (r"\text{A,B}", "A", False),

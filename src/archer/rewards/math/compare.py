@@ -186,7 +186,7 @@ def _compare_quantities(gold: Node, pred: Node) -> Match:
         return _compare_bases(gold, pred)
     if "text" in (gold.op, pred.op):
         return _compare_words(gold, pred)
-    if gold.op == pred.op == "symbol" and gold.text in _CHOICES:
+    if gold.op == "symbol" and gold.text in _CHOICES and pred.op in ("symbol", "constant"):
         return Match(pred.text.upper() == gold.text, "choice")
     for op, factor in (("percent", Node("div", (number("1"), HUNDRED))), ("degrees", _RADIANS)):
         if gold.op == pred.op == op:

@@ -309,7 +309,8 @@ class Expressions(Numerals, ABC):
         )
         if pair not in _PAIRS or (pair in ("(]", "[)") and len(items) != 2):
             raise ParseError("brackets")
-        return items[0] if pair == "()" and len(items) == 1 else Node("brackets", items, pair)
+        single = len(items) == 1 and (pair == "()" or items[0].op == "matrix")
+        return items[0] if single else Node("brackets", items, pair)
 
     def _until(self, closing: str) -> Node:
         self.enter()

@@ -11,6 +11,9 @@ from archer.rewards.math.names import is_name
 from archer.rewards.math.numeric import proportional, same_function
 from archer.rewards.math.syntax import Node
 
+# What may be attached to both sides of an approximation.
+_MARKS = ("unit", "percent", "degrees")
+
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
@@ -71,7 +74,7 @@ def approximation(pred: Node, gold: Node) -> Node | Match | None:
 
 
 def _is_rounding(rounded: Node, value: Node) -> bool:
-    decimal = rounded.args[0] if rounded.op in ("unit", "percent", "degrees") else rounded
+    decimal, value = (node.args[0] if node.op in _MARKS else node for node in (rounded, value))
     exact = rational(decimal)
     digits = (decimal.args[0] if decimal.op == "neg" else decimal).text
     return exact is not None and is_rounding(exact, len(digits.partition(".")[2]), value, rational(value))

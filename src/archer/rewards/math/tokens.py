@@ -30,7 +30,8 @@ _LETTERS = re.compile(r"[A-Za-z][^A-Za-z\\]*[A-Za-z]")
 # A bare word after a value has at least so many letters; shorter ones are products of symbols.
 _WORD_LETTERS = 4
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-_THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+(?![\d])(?:\.\d+)?")
+# A whole run of digits and commas: 54,108 inside 27,54,108 is two elements of a list.
+_THOUSANDS = re.compile(r"(?<!,)\d{1,3}(?:,\d{3})+(?!,?\d)(?:\.\d+)?")
 _SCIENTIFIC = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))[eE]([+-]?\d{1,6})")
 _INLINE = re.compile(r"[\d\s.,:;()\[\]{}+\-*/=%^]*(?:[A-Za-z](?![A-Za-z])[\d\s.,:;()\[\]{}+\-*/=%^]*)*")
 
