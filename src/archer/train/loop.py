@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from archer.analysis.statistics import repetition
 from archer.configs.run import RunConfig
 from archer.data import PromptStream
 from archer.evaluation.evaluate import evaluate, sample_and_score
@@ -34,7 +33,7 @@ from archer.train.batching import StepData, assemble, micro_batches, mini_batche
 from archer.train.checkpoint import TrainState, save_checkpoint, settings_of
 from archer.train.interrupt import Interrupt
 from archer.train.optimizer import apply_update, build_optimizer, learning_rate
-from archer.train.records import Clock, Meter, RunRecords
+from archer.train.records import Clock, Meter, RunRecords, measure, spread
 from archer.types import Group, Problem, TokenBatch
 
 
@@ -159,7 +158,7 @@ class Trainer:
                 seed=_mix(train.seed, number, attempt),
             )
             seen += fresh
-            kept += [g for g in fresh if train.zero_variance == "keep" or _spread(g) > 0]
+            kept += [g for g in fresh if train.zero_variance == "keep" or spread(g) > 0]
             if train.zero_variance != "refill" or len(kept) == train.prompts_per_step:
                 break
         else:
@@ -168,7 +167,7 @@ class Trainer:
                 "warning",
                 f"refilled {train.max_refills} times and still have {len(kept)} groups; training those",
             )
-        _measure(seen, meter)
+        measure(seen, meter)
         return kept
 
     def score_tokens(self, groups: Sequence[Group], clock: Clock) -> StepData:
@@ -352,27 +351,3 @@ class Trainer:
 def _mix(seed: int, step: int, attempt: int) -> int:
     """One seed for each step and attempt."""
     return (seed * 1_000_003 + step) * 101 + attempt
-
-
-def _spread(group: Group) -> float:
-    scores = [v.score for v in group.verdicts if v.score is not None]
-    return max(scores) - min(scores) if scores else 0.0
-
-
-def _measure(groups: Sequence[Group], meter: Meter) -> None:
-    """Metrics of everything sampled in the step, dropped groups included."""
-    for group in groups:
-        scores = [v.score for v in group.verdicts if v.score is not None]
-        meter.add_value("reward/zero_variance_share", float(_spread(group) == 0))
-        meter.add_value("reward/all_right_share", float(bool(scores) and min(scores) == 1))
-        meter.add_value("reward/all_wrong_share", float(bool(scores) and max(scores) == 0))
-        for rollout, verdict in zip(group.rollouts, group.verdicts, strict=True):
-            meter.add_value("reward/unscorable_share", float(verdict.score is None))
-            if verdict.score is not None:
-                meter.add_value("reward/mean", verdict.score)
-            meter.add_value("response/length_mean", len(rollout.token_ids))
-            meter.add_value("response/length_max", len(rollout.token_ids))
-            meter.add_value("response/truncated_share", float(rollout.finish_reason == "length"))
-            meter.add_value("response/repetition", repetition(rollout.text))
-    tokens = sum(len(r.token_ids) for group in groups for r in group.rollouts)
-    meter.add_value("tokens/sampled", tokens)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from archer.analysis.statistics import repetition
 from archer.train.batching import StepData
 from archer.types import Group
 
@@ -141,6 +142,31 @@ class RunRecords:
     def _append(self, name: str, line: Mapping[str, Any]) -> None:
         with (self.folder / name).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def spread(group: Group) -> float:
+    """Largest minus smallest score of a group's scorable responses; 0 where there is none."""
+    scores = [v.score for v in group.verdicts if v.score is not None]
+    return max(scores) - min(scores) if scores else 0.0
+
+
+def measure(groups: Sequence[Group], meter: Meter) -> None:
+    """Metrics of everything sampled in the step, dropped groups included."""
+    for group in groups:
+        scores = [v.score for v in group.verdicts if v.score is not None]
+        meter.add_value("reward/zero_variance_share", float(spread(group) == 0))
+        meter.add_value("reward/all_right_share", float(bool(scores) and min(scores) == 1))
+        meter.add_value("reward/all_wrong_share", float(bool(scores) and max(scores) == 0))
+        for rollout, verdict in zip(group.rollouts, group.verdicts, strict=True):
+            meter.add_value("reward/unscorable_share", float(verdict.score is None))
+            if verdict.score is not None:
+                meter.add_value("reward/mean", verdict.score)
+            meter.add_value("response/length_mean", len(rollout.token_ids))
+            meter.add_value("response/length_max", len(rollout.token_ids))
+            meter.add_value("response/truncated_share", float(rollout.finish_reason == "length"))
+            meter.add_value("response/repetition", repetition(rollout.text))
+    tokens = sum(len(r.token_ids) for group in groups for r in group.rollouts)
+    meter.add_value("tokens/sampled", tokens)
 
 
 def write_atomically(path: Path, text: str) -> None:
