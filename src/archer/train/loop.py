@@ -88,8 +88,6 @@ class Trainer:
         if self.needs.reference:
             self.policy.keep_reference()
 
-    # ------------------------------------------------------------------ the run
-
     def run(self) -> None:
         """All remaining steps, with evaluations and checkpoints between them."""
         train = self.config.train
@@ -140,8 +138,6 @@ class Trainer:
             "tokens/trained": float(data.batch.mask_BT.sum()),
             "speed/sampled_tokens_per_second": values["tokens/sampled"] / clock.seconds["time/sample"],
         }
-
-    # ------------------------------------------------------------------ rollouts and rewards
 
     def collect(self, number: int, meter: Meter) -> list[Group]:
         """Sample and score the step's groups; with ``zero_variance`` drop or refill the ones that teach nothing."""
@@ -222,8 +218,6 @@ class Trainer:
                 entropy_BT[micro, : logp.shape[1]] = entropy.float().cpu()
         return logp_BT, entropy_BT
 
-    # ------------------------------------------------------------------ the update
-
     def update(self, number: int, data: StepData, meter: Meter) -> Tensor:
         """Epochs of mini-batches, one optimiser update each; returns ``[B, T]`` ratios at each last visit."""
         train, first = self.config.train, True
@@ -298,8 +292,6 @@ class Trainer:
         else:
             self.records.event(number, "warning", f"gradient norm {norm}: update skipped")
         meter.add_value("optim/skipped", float(not taken))
-
-    # ------------------------------------------------------------------ evaluation, records, checkpoints
 
     def evaluate(self, number: int) -> dict[str, float]:
         """avg@K and pass@k on the held-out problems with the present weights."""
