@@ -1,0 +1,5 @@
+"""``python -m archer.cli``."""
+
+from archer.cli import main
+
+main()

@@ -1,0 +1,42 @@
+"""The application object that the command modules share."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from archer.errors import ArcherError
+
+app = typer.Typer(
+    help="Dual-token constraints for reinforcement learning on verifiable rewards.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+console = Console()
+
+Overrides = Annotated[
+    list[str] | None, typer.Argument(help="Settings to change: train.steps=50 objective.rho=0.7")
+]
+
+
+def quiet() -> None:
+    """Keep the libraries' own progress bars and advice out of the display."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
+def run() -> None:
+    """Run the command line; an error that was raised on purpose is shown as one message, without a trace."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        app()
+    except ArcherError as error:
+        Console(stderr=True).print(
+            f"[bold red]error:[/] {error}", highlight=False, markup=True, soft_wrap=True
+        )
+        sys.exit(2)
