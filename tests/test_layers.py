@@ -35,6 +35,7 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
             "tokenizers",
         },
     ),
+    "experiments": (BASE | {"evaluation", "analysis", "train"}, set()),
     "adapters": (
         BASE | {"objectives", "rewards", "data"},
         {"torch", "trl", "verl", "transformers", "omegaconf", "peft"},

@@ -130,6 +130,7 @@ CHARTS: Sequence[Chart] = (
             Curve("kl/mean", "All tokens", "neutral"),
             Curve("kl/reasoning", "Reasoning tokens", "reasoning"),
             Curve("kl/knowledge", "Knowledge tokens", "knowledge", dash=True),
+            Curve("kl/base", "Sampling policy, before the updates", "series2", dash=True),
         ],
         "How far the policy has moved from its start; the anchored knowledge tokens should move less than "
         "the reasoning tokens.",

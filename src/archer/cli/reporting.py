@@ -22,10 +22,10 @@ def report(
     from archer.analysis import load_run, write_figures, write_report
 
     loaded = [load_run(path) for path in runs]
-    page = write_report(loaded, output or runs[0] / "report.html", gradient_of=_gradient_of)
+    page = write_report(loaded, output or runs[0] / "report.html", gradient_of=gradient_of)
     console.print(f"report: {page}", soft_wrap=True)
     if figures is not None:
-        written = write_figures(loaded, figures, gradient_of=_gradient_of)
+        written = write_figures(loaded, figures, gradient_of=gradient_of)
         console.print(f"{len(written)} figures in {figures}", soft_wrap=True)
 
 
@@ -40,7 +40,7 @@ def watch(
     show(run, once=once)
 
 
-def _gradient_of(run: Any) -> Any:
+def gradient_of(run: Any) -> Any:
     """The gradient of a run's own objective, for Fig. 3."""
     import numpy as np
     import torch

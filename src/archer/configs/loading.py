@@ -14,6 +14,8 @@ from archer.errors import ConfigError
 C = TypeVar("C", bound=Config)
 
 RECIPES = Path(__file__).parents[1] / "recipes"
+KINDS = ("data", "studies")
+"""Folders of recipes for other things than runs."""
 
 
 def find_recipe(name: str | Path) -> Path:
@@ -24,7 +26,7 @@ def find_recipe(name: str | Path) -> Path:
     """
     path = Path(name)
     stem = path.name.removesuffix(".yaml")
-    for candidate in (path, RECIPES / f"{stem}.yaml", RECIPES / "data" / f"{stem}.yaml"):
+    for candidate in (path, RECIPES / f"{stem}.yaml", *(RECIPES / kind / f"{stem}.yaml" for kind in KINDS)):
         if candidate.is_file():
             return candidate
     known = sorted(p.stem for p in RECIPES.rglob("*.yaml"))

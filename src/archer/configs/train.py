@@ -45,6 +45,8 @@ class TrainConfig(Config):
             sampling, ``recompute`` a pass of the trainer; ``auto`` takes the sampler's in float32, and recomputes
             from the next step on where they differ by more than ``max_ratio_error``, with a notice.
         max_ratio_error: largest abs(ratio - 1) allowed before a step's first update.
+        track_kl: measure the KL of the sampling policy to the base model in every step (``kl/base``) even where the
+            objective has no KL term; costs a forward pass of the base model.
     """
 
     steps: PositiveInt = 100
@@ -59,6 +61,7 @@ class TrainConfig(Config):
     mask_truncated: bool = False
     old_logps: Literal["auto", "sampler", "recompute"] = "auto"
     max_ratio_error: float = Field(default=1e-4, gt=0)
+    track_kl: bool = False
     eval_every: NonNegativeInt = 10
     checkpoint_every: NonNegativeInt = 10
     keep_checkpoints: PositiveInt = 2

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 
+from scipy.stats import t as student
+
 
 def pass_at_k(n: int, c: int, k: int) -> float:
     """Probability that at least one of ``k`` samples, drawn without replacement from ``n`` with ``c`` right, is right.
@@ -31,3 +33,9 @@ def mean_interval(values: Sequence[float], z: float = 1.959964) -> tuple[float, 
         return mean, math.nan
     variance = math.fsum((value - mean) ** 2 for value in values) / (n - 1)
     return mean, z * math.sqrt(variance / n)
+
+
+def seed_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and half-width of its 95 % interval by Student's t, for a handful of seeds; NaN for fewer than two."""
+    mean, half = mean_interval(values, z=1.0)
+    return mean, half if len(values) < 2 else half * float(student.ppf(0.975, len(values) - 1))

@@ -19,6 +19,7 @@ from archer.objectives import (
     aggregate,
     count,
     group_advantages,
+    kl_estimate,
     needs,
     overlong_penalty,
     prepare,
@@ -85,7 +86,8 @@ class Trainer:
         self.saved_step = -1
         # Metrics of a finished step whose evaluation has not ended.
         self.pending: dict[str, float] | None = None
-        if self.needs.reference:
+        self.reference = self.needs.reference or config.train.track_kl
+        if self.reference:
             self.policy.keep_reference()
 
     def run(self) -> None:
@@ -123,7 +125,7 @@ class Trainer:
             if not groups:
                 self.records.event(number, "warning", "no group had different rewards; nothing was trained")
                 return {**meter.values(), **clock.seconds, "optim/updates": 0.0, "optim/skipped": 1.0}
-            data = self.score_tokens(groups, clock)
+            data = self.score_tokens(groups, clock, meter)
             with clock.phase("update"):
                 ratio_BT = self.update(number, data, meter)
         self.parts.sampler.policy_version = self.updates
@@ -166,7 +168,7 @@ class Trainer:
         measure(seen, meter)
         return kept
 
-    def score_tokens(self, groups: Sequence[Group], clock: Clock) -> StepData:
+    def score_tokens(self, groups: Sequence[Group], clock: Clock, meter: Meter) -> StepData:
         """Old and reference log-probabilities, advantages and roles: all constants of the update."""
         data = assemble(groups, mask_truncated=self.config.train.mask_truncated)
         batch = data.batch
@@ -174,10 +176,12 @@ class Trainer:
             with clock.phase("old"):
                 logp_BT, entropy_BT = self._constants(data, self.policy.logps)
             batch = replace(batch, logp_BT=logp_BT, old_logp_BT=logp_BT, old_entropy_BT=entropy_BT)
-        if self.needs.reference:
+        if self.reference:
             with clock.phase("reference"):
                 ref_logp_BT, _ = self._constants(data, self.policy.reference_logps)
             batch = replace(batch, ref_logp_BT=ref_logp_BT)
+            kl_BT = kl_estimate(batch.old_logp_BT, ref_logp_BT, "k3")
+            meter.add_value("kl/base", float(kl_BT[batch.mask_BT].sum()), float(batch.mask_BT.sum()))
         advantage_B = self.advantages(groups, batch)
         batch = replace(batch, advantage_BT=advantage_B[:, None].expand_as(batch.logp_BT))
         return replace(data, batch=prepare(batch, self.config.objective))
