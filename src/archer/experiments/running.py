@@ -110,7 +110,7 @@ def run_study(
 
     Args:
         runs: from ``plan``.
-        workers: runs at the same time; each gets its share of the cores as threads.
+        workers: runs at the same time; each gets its share of the cores as threads, unless OMP_NUM_THREADS is set.
         report: called when a run is found finished, starts, ends or fails.
 
     Returns:
@@ -161,7 +161,7 @@ def _start(run: Run, threads: int) -> "subprocess.Popen[bytes]":
     recipe = run.folder.with_name(run.folder.name + ".yaml")
     recipe.write_text(dump_config(run.config))
     command = [sys.executable, "-m", "archer.cli", "train", str(recipe), *(["--resume"] if resume else [])]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    environment = {"OMP_NUM_THREADS": str(threads), **os.environ}
     with run.log.open("ab") as log:
         return subprocess.Popen(
             command,
