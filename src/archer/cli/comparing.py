@@ -9,6 +9,11 @@ from archer.cli.app import Overrides, app, console
 from archer.cli.reporting import gradient_of
 from archer.configs.study import StudyConfig
 
+Seeds = Annotated[str | None, typer.Option(help="Values of train.seed, with commas: 0,1,2")]
+Groups = Annotated[list[str] | None, typer.Option(help="Only these tables of the study; may be repeated")]
+Workers = Annotated[int, typer.Option(min=1, help="Runs at the same time")]
+TablesOnly = Annotated[bool, typer.Option(help="Only write the tables of the finished runs")]
+
 
 @app.command()
 def compare(
@@ -23,13 +28,11 @@ def compare(
     baseline: Annotated[
         str | None, typer.Option(help="What the others are compared with; by default the first method")
     ] = None,
-    seeds: Annotated[str | None, typer.Option(help="Values of train.seed, with commas: 0,1,2")] = None,
+    seeds: Seeds = None,
     name: Annotated[str | None, typer.Option(help="Name of the study's folder")] = None,
-    group: Annotated[
-        list[str] | None, typer.Option(help="Only these tables of the study; may be repeated")
-    ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Runs at the same time")] = 1,
-    tables_only: Annotated[bool, typer.Option(help="Only write the tables of the finished runs")] = False,
+    group: Groups = None,
+    workers: Workers = 1,
+    tables_only: TablesOnly = False,
 ) -> None:
     """Train several methods or settings over several seeds, and say which differences are more than noise.
 
@@ -46,12 +49,10 @@ def ablate(
         typer.Argument(help="tiny (the demo's model, on this machine), math-1.5b or code-1.5b (the paper's)"),
     ] = "tiny",
     overrides: Overrides = None,
-    seeds: Annotated[str | None, typer.Option(help="Values of train.seed, with commas: 0,1,2")] = None,
-    group: Annotated[
-        list[str] | None, typer.Option(help="Only these tables: rho, kl, clip, scope; may be repeated")
-    ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Runs at the same time")] = 1,
-    tables_only: Annotated[bool, typer.Option(help="Only write the tables of the finished runs")] = False,
+    seeds: Seeds = None,
+    group: Groups = None,
+    workers: Workers = 1,
+    tables_only: TablesOnly = False,
 ) -> None:
     """The paper's ablations: Tables 3 (rho), 4 (kl) and 5 (clip), and the threshold's scope (Fig. 2)."""
     study = _study(f"ablate-{scale}", overrides or [], None, None, seeds, None)
