@@ -151,8 +151,11 @@ class LossTerms:
         metrics: name to (sum, count) scalars, detached, which reduce over micro-batches by addition;
             names that end in ``_max`` or ``_min`` reduce by maximum or minimum of the first element.
         responses: int64 scalar, responses in this batch with at least one trained token.
+        clip_BT: int8, where each trained token's ratio lies: -1 below its clip range, 1 above, 0 inside; None for
+            methods without a range.
     """
 
     parts: Mapping[str, LossPart]
     metrics: Mapping[str, tuple[Tensor, Tensor]]
     responses: Tensor
+    clip_BT: Tensor | None = None

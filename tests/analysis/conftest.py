@@ -148,6 +148,9 @@ def rollout_row(
     entropy = np.where(steering, rng.gamma(4, 0.4, count), rng.gamma(0.5, 0.1, count)) * (0.7 + 0.1 * group)
     logp = -entropy * rng.random(count) * 2
     trained = group != 2
+    reasoning = entropy >= np.quantile(entropy, 0.8)
+    ratio = np.exp(rng.normal(0, 0.15 + 0.2 * steering)).round(5)
+    eps = np.where(reasoning, 0.5, 0.2)
     reward = None if group == 3 and sample == 1 else float(rng.random() < 0.4)
     return {
         "step": step,
@@ -160,8 +163,9 @@ def rollout_row(
         "token_ids": [words.index(token) for token in tokens],
         "logp": logp.round(5).tolist(),
         "entropy": entropy.round(5).tolist(),
-        "reasoning": (entropy >= np.quantile(entropy, 0.8)).tolist(),
-        "ratio": np.exp(rng.normal(0, 0.15 + 0.2 * steering)).round(5).tolist() if trained else None,
+        "reasoning": reasoning.tolist(),
+        "ratio": ratio.tolist() if trained else None,
+        "clip": ((ratio > 1 + eps).astype(int) - (ratio < 1 - eps)).tolist() if trained else None,
         "ref_logp": (logp + rng.normal(0, 0.1 + 0.1 * group, count)).clip(-30, 0).round(5).tolist()
         if reference
         else None,

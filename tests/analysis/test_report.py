@@ -117,7 +117,7 @@ def test_responses_without_tokens_and_empty_batches_have_a_report(make_run, tmp_
     run = make_run(steps=6, every=2, groups=2, size=2)
     first, second, _ = (file for _, file in run.rollout_files())
     rows = [json.loads(line) for line in first.read_text().splitlines()]
-    for name in ("tokens", "token_ids", "logp", "entropy", "reasoning", "ratio", "ref_logp"):
+    for name in ("tokens", "token_ids", "logp", "entropy", "reasoning", "ratio", "clip", "ref_logp"):
         rows[0][name] = []
     rows[0]["text"] = ""
     first.write_text("".join(json.dumps(row) + "\n" for row in rows))

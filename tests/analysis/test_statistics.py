@@ -11,11 +11,9 @@ from hypothesis.extra.numpy import arrays
 from archer.analysis import repetition
 from archer.analysis.statistics import (
     SCOPES,
-    ClipRanges,
     TokenTable,
     accuracy_by_problem,
     bootstrap_interval,
-    clip_state,
     gain_by_difficulty,
     kl_to_reference,
     log_ratio_counts,
@@ -122,22 +120,6 @@ def test_roles_refuse_what_they_cannot_use(arguments, message):
 
 
 # ---- ratios and KL ----
-
-RANGES = ClipRanges(0.5, 0.5, 0.2, 0.3)
-
-
-def test_clip_state_at_and_beyond_each_edge():
-    ratio = np.array([0.5, 0.499, 1.5, 1.501, 0.8, 0.799, 1.3, 1.301, np.nan])
-    reasoning = np.array([True] * 4 + [False] * 5)
-    assert clip_state(ratio, reasoning, RANGES).tolist() == [0, -1, 0, 1, 0, -1, 0, 1, 0]
-
-
-@given(arrays(np.float64, 20, elements=st.floats(0.01, 20)), arrays(np.bool_, 20))
-def test_clip_state_is_zero_exactly_inside_the_range_of_the_role(ratio, reasoning):
-    state = clip_state(ratio, reasoning, RANGES)
-    for r, role, s in zip(ratio, reasoning, state, strict=True):
-        low, high = (0.5, 1.5) if role else (0.8, 1.3)
-        assert s == int(r > high) - int(r < low)
 
 
 def test_kl_of_the_golden_fixture():

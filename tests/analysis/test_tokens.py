@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 import pytest
 
-from archer.analysis.statistics import ClipRanges, clip_state
 from archer.analysis.tokens import ABOVE, BELOW, MISSING, OUTWARD, REASONING, collect
 
 
@@ -57,7 +56,7 @@ def test_a_chunk_holds_the_records_to_its_resolution(make_run):
             continue
         np.testing.assert_allclose(columns["update"] / 2000, np.log(flat("ratio")), atol=2.6e-4)
         reasoning = flat("reasoning")
-        state = clip_state(flat("ratio"), reasoning, ClipRanges(0.5, 0.5, 0.2, 0.2))
+        state = flat("clip")
         sign = np.concatenate([np.full(len(row["tokens"]), np.sign(row["advantage"])) for row in rows])
         np.testing.assert_array_equal(columns["flags"] & REASONING > 0, reasoning)
         np.testing.assert_array_equal(columns["flags"] & ABOVE > 0, state == 1)

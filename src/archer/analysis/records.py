@@ -25,7 +25,7 @@ FloatArray = NDArray[np.float64]
 
 STEP_FILE = re.compile(r"step_(\d+)\.jsonl$")
 TOKEN_FIELDS = ("tokens", "token_ids", "logp", "entropy")
-OPTIONAL_TOKEN_FIELDS = ("reasoning", "ratio", "ref_logp")
+OPTIONAL_TOKEN_FIELDS = ("reasoning", "ratio", "clip", "ref_logp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class Response:
         entropy: that policy's entropy at each token (nats).
         reasoning: True at reasoning tokens; ``None`` when the run did not record roles for this response.
         ratio: importance ratio at the token's last visit in the update; ``None`` when it was not trained.
+        clip: then, -1 below the objective's clip range, 1 above, 0 inside; ``None`` where there is no range.
         ref_logp: log-probability under the reference policy; ``None`` without a reference.
         reward: ``None`` when the response could not be scored.
     """
@@ -53,6 +54,7 @@ class Response:
     entropy: FloatArray
     reasoning: NDArray[np.bool_] | None
     ratio: FloatArray | None
+    clip: NDArray[np.int8] | None
     ref_logp: FloatArray | None
     advantage: float | None
     reward: float | None
@@ -228,6 +230,7 @@ def parse_response(
         entropy=to_floats(lists["entropy"], "entropy", file, line),
         reasoning=None if lists["reasoning"] is None else np.asarray(lists["reasoning"], np.bool_),
         ratio=None if lists["ratio"] is None else to_floats(lists["ratio"], "ratio", file, line),
+        clip=None if lists["clip"] is None else np.asarray(lists["clip"], np.int8),
         ref_logp=None if lists["ref_logp"] is None else to_floats(lists["ref_logp"], "ref_logp", file, line),
         advantage=finite(row.get("advantage")),
         reward=row.get("reward"),

@@ -16,7 +16,6 @@ from archer.analysis.statistics import (
     BoolArray,
     Scope,
     TokenTable,
-    clip_state,
     kl_to_reference,
     log_ratio_counts,
     repetition,
@@ -103,7 +102,7 @@ def scan_run(run: Run, keep: Keep | None = None) -> Scan:
         summaries: list[Summary] = []
         for i, response in enumerate(responses):
             share = {scope: mean(marked[scope][i]) for scope in SCOPES}
-            summaries.append(summarise(response, scan.settings, share))
+            summaries.append(summarise(response, share))
             scan.tokens.add(response.token_ids, response.tokens, response.entropy)
             count_ratios(scan.density, response, marked["response"][i])
             scan.roles_recorded &= response.reasoning is not None
@@ -123,10 +122,10 @@ def roles_by_scope(responses: Sequence[Response], settings: Settings) -> dict[Sc
     }
 
 
-def summarise(response: Response, settings: Settings, share: dict[Scope, float]) -> Summary:
+def summarise(response: Response, share: dict[Scope, float]) -> Summary:
     """The summary of one response."""
     kl = token_kl(response)
-    clipping = token_clipping(response, settings)
+    clipping = token_clipping(response)
     return Summary(
         step=response.step,
         group=response.group,
@@ -153,21 +152,15 @@ def token_kl(response: Response) -> FloatArray | None:
     return None if response.ref_logp is None else kl_to_reference(response.logp, response.ref_logp)
 
 
-def token_clipping(response: Response, settings: Settings) -> tuple[NDArray[np.int8], BoolArray] | None:
-    """(clip state, pushed outward) of each token; ``None`` when ratio, role or ranges are unknown.
+def token_clipping(response: Response) -> tuple[NDArray[np.int8], BoolArray] | None:
+    """(clip state, pushed outward) of each token; ``None`` where the run recorded no clip state.
 
     A token is pushed outward when it lies above its range with a positive advantage, or below it with a
     negative one: hard clipping gives it no gradient.
     """
-    if response.ratio is None or settings.ranges is None:
+    if response.clip is None:
         return None
-    reasoning = response.reasoning
-    if reasoning is None:
-        if not settings.ranges.uniform:
-            return None
-        reasoning = np.zeros(len(response.ratio), np.bool_)
-    state = clip_state(response.ratio, reasoning, settings.ranges)
-    return state, state * np.sign(response.advantage or 0.0) > 0
+    return response.clip, response.clip * np.sign(response.advantage or 0.0) > 0
 
 
 def count_ratios(

@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from archer.analysis.records import Run, flatten
-from archer.analysis.statistics import ClipRanges
 
 PAPER_RHO = 0.8
-NO_RANGE_BY_ROLE = {"archer-soft", "archer-k", "hapo", "hapo-released", "gspo", "espo"}
-"""Methods whose clip range depends on more than a token's role, or that clip a ratio over many tokens."""
 LABELS_ONLY = {"seed", "name", "output", "run_dir", "notes"}
 """Last parts of keys that tell runs apart without changing the experiment."""
 
@@ -23,43 +20,21 @@ class Settings:
     Attributes:
         rho: quantile of the entropy threshold.
         tie_is_reasoning: role of a token at the threshold.
-        ranges: clip ranges by role; ``None`` when the configuration does not name them.
     """
 
     method: str
     rho: float
     tie_is_reasoning: bool
-    ranges: ClipRanges | None
 
 
 def read_settings(run: Run) -> Settings:
     """The settings of a run, from its resolved configuration; the paper's rho where it names none."""
     rho = run.setting("objective.rho")
-    method = str(run.setting("objective.method") or "")
     return Settings(
-        method=method,
+        method=str(run.setting("objective.method") or ""),
         rho=PAPER_RHO if rho is None else float(rho),
         tie_is_reasoning=run.setting("objective.tie") != "knowledge",
-        ranges=None if method in NO_RANGE_BY_ROLE else read_ranges(run),
     )
-
-
-def read_ranges(run: Run) -> ClipRanges | None:
-    """The clip ranges that a run's configuration names, by role or one for all; ``None`` without any."""
-    reasoning, knowledge = run.setting("objective.eps_r"), run.setting("objective.eps_k")
-    if reasoning is not None and knowledge is not None:
-        reasoning_low, knowledge_high = (
-            run.setting("objective.eps_r_low"),
-            run.setting("objective.eps_k_high"),
-        )
-        return ClipRanges(
-            reasoning_low=reasoning if reasoning_low is None else reasoning_low,
-            reasoning_high=reasoning,
-            knowledge_low=knowledge,
-            knowledge_high=knowledge if knowledge_high is None else knowledge_high,
-        )
-    low, high = run.setting("objective.eps_low"), run.setting("objective.eps_high")
-    return None if low is None or high is None else ClipRanges(low, high, low, high)
 
 
 @dataclass(frozen=True, slots=True)

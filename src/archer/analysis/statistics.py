@@ -89,36 +89,6 @@ def quantile(values: FloatArray, rho: float) -> float:
     return float(np.quantile(values, rho)) if values.size else float("nan")
 
 
-@dataclass(frozen=True, slots=True)
-class ClipRanges:
-    """How far below and above 1 the importance ratio of each role may lie: [1 - low, 1 + high]."""
-
-    reasoning_low: float
-    reasoning_high: float
-    knowledge_low: float
-    knowledge_high: float
-
-    @property
-    def uniform(self) -> bool:
-        """True when both roles have the same range."""
-        return (self.reasoning_low, self.reasoning_high) == (self.knowledge_low, self.knowledge_high)
-
-
-def clip_state(ratio: FloatArray, reasoning: BoolArray, ranges: ClipRanges) -> NDArray[np.int8]:
-    """Where each token's ratio lies in its role's clip range: -1 below, 0 inside, 1 above.
-
-    A ratio at the edge of the range, or NaN (a token that no update visited), is inside.
-
-    Args:
-        ratio: ``[T]`` importance ratios.
-        reasoning: ``[T]`` roles.
-        ranges: the clip ranges of the run.
-    """
-    high = 1 + np.where(reasoning, ranges.reasoning_high, ranges.knowledge_high)
-    low = 1 - np.where(reasoning, ranges.reasoning_low, ranges.knowledge_low)
-    return ((ratio > high).astype(np.int8) - (ratio < low).astype(np.int8)).astype(np.int8)
-
-
 def kl_to_reference(logp: FloatArray, ref_logp: FloatArray) -> FloatArray:
     """The k3 estimate of KL(policy || reference) at each sampled token, ``[T]``, in nats, never negative.
 

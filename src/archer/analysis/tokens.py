@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from archer.analysis.records import FloatArray, Response, Run, count_tokens
 from archer.analysis.scan import Scan, Summary, by_group, scan_run, token_clipping, token_kl
-from archer.analysis.settings import Settings, read_settings
 
 SCALE = 1000.0
 """Entropies and log-probabilities are stored as integers of 1 / SCALE nats, log ratios of 1 / (2 SCALE)."""
@@ -49,7 +48,6 @@ class ViewerData:
     """
 
     def __init__(self, run: Run, max_tokens: int) -> None:
-        self._settings = read_settings(run)
         self._sizes = {step: count_tokens(file) for step, file in run.rollout_files()}
         self._credit = 0.0
         self.stored_responses = 0
@@ -66,7 +64,7 @@ class ViewerData:
                 break
             self._credit -= sum(summaries[i].length for i in indices)
             chosen = [responses[i] for i in indices]
-            chunk = pack(chosen, self._settings)
+            chunk = pack(chosen)
             self.groups.append(Packed(chunk, [summaries[i] for i in indices], spreads(chosen)))
 
     def scales(self) -> dict[str, float]:
@@ -113,7 +111,7 @@ def order_of_interest(
     return [groups[i] for i in order]
 
 
-def pack(responses: Sequence[Response], settings: Settings) -> str:
+def pack(responses: Sequence[Response]) -> str:
     """One group of responses as a chunk.
 
     Columns, little-endian: token number in the header's vocabulary (uint32); entropy, -log-probability
@@ -130,7 +128,7 @@ def pack(responses: Sequence[Response], settings: Settings) -> str:
         "texts": [exact_text(r) for r in responses],
         "earlier": earlier,
         "roles": [r.reasoning is not None for r in responses],
-        "clipping": [token_clipping(r, settings) is not None for r in responses],
+        "clipping": [token_clipping(r) is not None for r in responses],
     }
     columns: list[NDArray[Any]] = [
         np.asarray([vocabulary[t] for r in responses for t in r.tokens], "<u4"),
@@ -146,7 +144,7 @@ def pack(responses: Sequence[Response], settings: Settings) -> str:
     for name in earlier:
         change = [r.logp - r.earlier[name] if name in r.earlier else None for r in responses]
         columns.append(signed(SCALE, change, lengths))
-    columns.append(np.concatenate([flags(r, settings) for r in responses]))
+    columns.append(np.concatenate([flags(r) for r in responses]))
     text = json.dumps(header, ensure_ascii=False).encode()
     text += b" " * (-len(text) % 4)
     body = len(text).to_bytes(4, "little") + text + b"".join(column.tobytes() for column in columns)
@@ -199,12 +197,12 @@ def log(ratio: FloatArray) -> FloatArray:
         return np.log(ratio)
 
 
-def flags(response: Response, settings: Settings) -> NDArray[np.uint8]:
+def flags(response: Response) -> NDArray[np.uint8]:
     """The flag column of one response."""
     result = np.zeros(len(response.tokens), np.uint8)
     if response.reasoning is not None:
         result |= REASONING * response.reasoning.astype(np.uint8)
-    clipping = token_clipping(response, settings)
+    clipping = token_clipping(response)
     if clipping is not None:
         state, outward = clipping
         result |= ABOVE * (state > 0).astype(np.uint8)

@@ -1,11 +1,11 @@
-"""``archer report`` and ``archer watch``."""
+"""``archer report``, ``archer rescore`` and ``archer watch``."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from archer.cli.app import app, console
+from archer.cli.app import app, console, quiet
 
 
 @app.command()
@@ -38,6 +38,25 @@ def watch(
     from archer.analysis import watch as show
 
     show(run, once=once)
+
+
+@app.command()
+def rescore(
+    run: Annotated[Path, typer.Argument(help="A run directory with stored rollouts")],
+    checkpoint: Annotated[
+        str,
+        typer.Option(help="One of the run's checkpoints (step_000010), or a model with the same tokenizer"),
+    ],
+    label: Annotated[str | None, typer.Option(help="Its name in the report")] = None,
+) -> None:
+    """Compute stored responses under another checkpoint, so that the report can show what changed since."""
+    from archer.train.rescore import rescore as run_rescore
+
+    quiet()
+    folder = run_rescore(
+        run, checkpoint, label=label, report=lambda file: console.print(file, soft_wrap=True)
+    )
+    console.print(f"written to {folder}; now: archer report {run}", soft_wrap=True)
 
 
 def gradient_of(run: Any) -> Any:

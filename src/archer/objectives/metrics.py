@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -24,7 +25,21 @@ def _extreme(value_BT: Tensor, mask_BT: Tensor, sign: float) -> Metric:
     return sign * torch.cat((value, value.new_full((1,), -torch.inf))).amax(), mask_BT.sum().double()
 
 
-def token_metrics(
+@dataclass(frozen=True, slots=True)
+class TokenReport:
+    """What a method tells about its tokens.
+
+    Attributes:
+        metrics: see ``token_report``.
+        clip_BT: int8, -1 where the ratio lies below its clip range, 1 above, 0 inside; None for methods that
+            have no range.
+    """
+
+    metrics: Mapping[str, Metric]
+    clip_BT: Tensor | None
+
+
+def token_report(
     batch: TokenBatch,
     ratio_BT: Tensor,
     *,
@@ -32,8 +47,8 @@ def token_metrics(
     eps_high: float | Tensor | None = None,
     kl_BT: Tensor | None = None,
     reasoning_BT: Tensor | None = None,
-) -> dict[str, Metric]:
-    """The metrics that every method reports, over its trained tokens.
+) -> TokenReport:
+    """What every method reports of its trained tokens.
 
     ``ratio/mean``, ``ratio/value_max``, ``ratio/value_min`` (infinite for a batch without tokens);
     ``clip/above`` and ``clip/below``, the shares of tokens whose ratio lies outside the clip range, whatever
@@ -53,15 +68,26 @@ def token_metrics(
             metrics[f"{name}/mean"] = share(value, mask)
     if reasoning_BT is not None:
         metrics["role/reasoning_share"] = share(reasoning_BT, mask)
+    above = None if eps_high is None else ratio_BT.detach() > 1 + eps_high
+    below = None if eps_low is None else ratio_BT.detach() < 1 - eps_low
     for suffix, role in _by_role(mask, reasoning_BT).items():
-        if eps_high is not None:
-            metrics[f"clip/above{suffix}"] = share(ratio_BT > 1 + eps_high, role)
-        if eps_low is not None:
-            metrics[f"clip/below{suffix}"] = share(ratio_BT < 1 - eps_low, role)
+        for name, outside in (("above", above), ("below", below)):
+            if outside is not None:
+                metrics[f"clip/{name}{suffix}"] = share(outside, role)
         for name, value in (("kl", kl_BT), ("entropy", entropy)):
             if value is not None and suffix:
                 metrics[f"{name}/{suffix.removeprefix('_')}"] = share(value, role)
-    return metrics
+    return TokenReport(metrics, _clip_state(above, below, mask))
+
+
+def _clip_state(above_BT: Tensor | None, below_BT: Tensor | None, mask_BT: Tensor) -> Tensor | None:
+    if above_BT is None and below_BT is None:
+        return None
+    state = torch.zeros_like(mask_BT, dtype=torch.int8)
+    for outside, sign in ((above_BT, 1), (below_BT, -1)):
+        if outside is not None:
+            state = torch.where(outside & mask_BT, sign, state)
+    return state.to(torch.int8)
 
 
 def _by_role(mask_BT: Tensor, reasoning_BT: Tensor | None) -> Mapping[str, Tensor]:

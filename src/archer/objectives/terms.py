@@ -10,7 +10,7 @@ from torch import Tensor
 from archer.configs.objective_base import ObjectiveBase, UniformKL
 from archer.objectives.aggregation import response_count
 from archer.objectives.checks import require
-from archer.objectives.metrics import Metric, token_metrics
+from archer.objectives.metrics import TokenReport, token_report
 from archer.objectives.ratios import kl_estimate
 from archer.types import LossPart, LossTerms, TokenBatch
 
@@ -32,14 +32,16 @@ def reference_kl(batch: TokenBatch, config: ObjectiveBase, *weights: float) -> T
 def loss_terms(
     batch: TokenBatch,
     loss_BT: Tensor,
-    metrics: Mapping[str, Metric],
+    report: TokenReport,
     *,
     mask_BT: Tensor | None = None,
     extra: Mapping[str, LossPart] | None = None,
 ) -> LossTerms:
     """Terms with ``policy`` over ``mask_BT`` (default: all trained tokens) and any further parts."""
     policy = LossPart(loss_BT, batch.mask_BT if mask_BT is None else mask_BT)
-    return LossTerms({"policy": policy, **(extra or {})}, metrics, response_count(batch.mask_BT))
+    return LossTerms(
+        {"policy": policy, **(extra or {})}, report.metrics, response_count(batch.mask_BT), report.clip_BT
+    )
 
 
 def uniform_terms(
@@ -63,7 +65,7 @@ def uniform_terms(
         loss_BT = loss_BT + config.beta * kl
     if keep_BT is not None:
         loss_BT = torch.where(keep_BT, loss_BT, 0.0)
-    metrics = token_metrics(
+    report = token_report(
         batch, ratio_BT, eps_low=eps_low, eps_high=eps_high, kl_BT=kl, reasoning_BT=reasoning_BT
     )
-    return loss_terms(batch, loss_BT, metrics, mask_BT=mask_BT)
+    return loss_terms(batch, loss_BT, report, mask_BT=mask_BT)

@@ -25,6 +25,28 @@ class StepData:
     batch: TokenBatch
 
 
+@dataclass(slots=True)
+class LastVisit:
+    """What the update saw of each token when it visited it last.
+
+    Attributes:
+        ratio_BT: importance ratio, 1 where no update came.
+        clip_BT: int8 clip state of the objective (see ``LossTerms``); None for methods without a clip range.
+    """
+
+    ratio_BT: Tensor
+    clip_BT: Tensor | None = None
+
+    def note(self, rows: Sequence[int], ratio_BT: Tensor, clip_BT: Tensor | None) -> None:
+        """Overwrite the given rows, up to the width of ``ratio_BT``."""
+        width = ratio_BT.shape[1]
+        self.ratio_BT[rows, :width] = ratio_BT.float().cpu()
+        if clip_BT is not None:
+            if self.clip_BT is None:
+                self.clip_BT = torch.zeros(self.ratio_BT.shape, dtype=torch.int8)
+            self.clip_BT[rows, :width] = clip_BT.cpu()
+
+
 def assemble(groups: Sequence[Group], *, mask_truncated: bool) -> StepData:
     """Pad the groups' responses on the right; advantages are 0 until they are known.
 

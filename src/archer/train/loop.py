@@ -30,7 +30,15 @@ from archer.policy.model import Policy
 from archer.policy.tokenizer import PromptRenderer
 from archer.rewards import Scorer
 from archer.rollout.sampler import Sampler
-from archer.train.batching import StepData, assemble, micro_batches, mini_batches, select, think_end
+from archer.train.batching import (
+    LastVisit,
+    StepData,
+    assemble,
+    micro_batches,
+    mini_batches,
+    select,
+    think_end,
+)
 from archer.train.checkpoint import TrainState, save_checkpoint, settings_of
 from archer.train.interrupt import Interrupt
 from archer.train.optimizer import apply_update, build_optimizer, learning_rate
@@ -127,11 +135,11 @@ class Trainer:
                 return {**meter.values(), **clock.seconds, "optim/updates": 0.0, "optim/skipped": 1.0}
             data = self.score_tokens(groups, clock, meter)
             with clock.phase("update"):
-                ratio_BT = self.update(number, data, meter)
+                visit = self.update(number, data, meter)
         self.parts.sampler.policy_version = self.updates
         every = self.config.train.rollout_log_every
         if every and (number % every == 0 or number == 1):
-            self.records.rollouts(number, groups, data, ratio_BT, self.policy.tokenizer)
+            self.records.rollouts(number, groups, data, visit, self.policy.tokenizer)
         values = meter.values()
         return {
             **values,
@@ -222,22 +230,22 @@ class Trainer:
                 entropy_BT[micro, : logp.shape[1]] = entropy.float().cpu()
         return logp_BT, entropy_BT
 
-    def update(self, number: int, data: StepData, meter: Meter) -> Tensor:
-        """Epochs of mini-batches, one optimiser update each; returns ``[B, T]`` ratios at each last visit."""
+    def update(self, number: int, data: StepData, meter: Meter) -> LastVisit:
+        """Epochs of mini-batches, one optimiser update each; returns what the last visit of each token saw."""
         train, first = self.config.train, True
-        ratio_BT = torch.ones_like(data.batch.logp_BT)
+        visit = LastVisit(torch.ones_like(data.batch.logp_BT))
         for epoch in range(train.epochs):
             for rows in mini_batches(data, train.mini_batch_prompts, _mix(train.seed, number, epoch)):
                 for pass_index in range(self.needs.passes):
-                    self._backward(data, rows, pass_index, meter, ratio_BT)
+                    self._backward(data, rows, pass_index, meter, visit)
                     if first:
-                        self._check_ratio(number, data, rows, ratio_BT, meter)
+                        self._check_ratio(number, data, rows, visit.ratio_BT, meter)
                         first = False
                     self._apply(number, meter)
-        return ratio_BT
+        return visit
 
     def _backward(
-        self, data: StepData, rows: Sequence[int], pass_index: int, meter: Meter, ratio_BT: Tensor
+        self, data: StepData, rows: Sequence[int], pass_index: int, meter: Meter, visit: LastVisit
     ) -> None:
         """Gradient of one mini-batch. Micro-batches only bound memory: each is divided by the whole's counts."""
         objective, device = self.config.objective, self.policy.device
@@ -258,7 +266,7 @@ class Trainer:
             total += float(loss.detach())
             meter.add(terms.metrics)
             ratio = (logp_BT.detach() - batch.old_logp_BT).exp()
-            ratio_BT[micro, : ratio.shape[1]] = torch.where(batch.mask_BT, ratio, 1.0).float().cpu()
+            visit.note(micro, torch.where(batch.mask_BT, ratio, 1.0), terms.clip_BT)
         meter.add_value("optim/loss", total)
 
     def _check_ratio(

@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from archer.analysis.statistics import repetition
-from archer.train.batching import StepData
+from archer.train.batching import LastVisit, StepData
 from archer.types import Group
 
 
@@ -105,7 +105,7 @@ class RunRecords:
         step: int,
         groups: Sequence[Group],
         data: StepData,
-        ratio_BT: Tensor,
+        visit: LastVisit,
         tokenizer: PreTrainedTokenizerBase,
     ) -> None:
         """Write ``rollouts/step_*.jsonl`` from a prepared batch, with reference values if there are any."""
@@ -122,12 +122,13 @@ class RunRecords:
                     "sample": rollout.sample,
                     "problem_id": group.problem.id,
                     "prompt": prompt,
+                    "prompt_ids": list(rollout.prompt_ids),
                     "text": rollout.text,
                     "tokens": [tokenizer.decode([token]) for token in rollout.token_ids],
                     "token_ids": list(rollout.token_ids),
                     "logp": _rounded(rollout.logp),
                     "entropy": _rounded(rollout.entropy),
-                    **_token_lists(data, row, len(rollout.token_ids), ratio_BT),
+                    **_token_lists(data, row, len(rollout.token_ids), visit),
                     "reward": verdict.score,
                     "status": verdict.status,
                     "extracted": verdict.extracted,
@@ -191,7 +192,7 @@ def _rounded(values: Sequence[float]) -> list[float]:
     return [round(value, 5) for value in values]
 
 
-def _token_lists(data: StepData, row: int, length: int, ratio_BT: Tensor) -> dict[str, Any]:
+def _token_lists(data: StepData, row: int, length: int, visit: LastVisit) -> dict[str, Any]:
     batch = data.batch
 
     def listed(value_BT: Tensor | None) -> list[float] | None:
@@ -200,7 +201,8 @@ def _token_lists(data: StepData, row: int, length: int, ratio_BT: Tensor) -> dic
     roles = batch.reasoning_BT
     return {
         "reasoning": None if roles is None else roles[row, :length].tolist(),
-        "ratio": listed(ratio_BT),
+        "ratio": listed(visit.ratio_BT),
+        "clip": None if visit.clip_BT is None else visit.clip_BT[row, :length].tolist(),
         "ref_logp": listed(batch.ref_logp_BT),
         "advantage": round(float(batch.advantage_BT[row, 0]), 5) if length else 0.0,
     }

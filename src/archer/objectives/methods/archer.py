@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from archer.configs.objective import ArcherConfig, ArcherReleasedConfig
-from archer.objectives.metrics import token_metrics
+from archer.objectives.metrics import token_report
 from archer.objectives.ratios import importance_ratio
 from archer.objectives.roles import by_role, roles_of
 from archer.objectives.surrogates import clipped_surrogate
@@ -23,8 +23,8 @@ def archer(batch: TokenBatch, config: ArcherConfig) -> LossTerms:
     loss = clipped_surrogate(ratio, batch.advantage_BT, eps, eps, config.dual_clip)
     if kl is not None:
         loss = loss + by_role(reasoning, config.beta_r, config.beta_k, kl.dtype) * kl
-    metrics = token_metrics(batch, ratio, eps_low=eps, eps_high=eps, kl_BT=kl, reasoning_BT=reasoning)
-    return loss_terms(batch, loss, metrics)
+    report = token_report(batch, ratio, eps_low=eps, eps_high=eps, kl_BT=kl, reasoning_BT=reasoning)
+    return loss_terms(batch, loss, report)
 
 
 def archer_released(batch: TokenBatch, config: ArcherReleasedConfig) -> LossTerms:
@@ -41,11 +41,11 @@ def archer_released(batch: TokenBatch, config: ArcherReleasedConfig) -> LossTerm
     low = by_role(reasoning, r_low, config.eps_k, ratio.dtype)
     high = by_role(reasoning, config.eps_r, k_high, ratio.dtype)
     loss = clipped_surrogate(ratio, batch.advantage_BT, low, high, config.dual_clip)
-    metrics = token_metrics(batch, ratio, eps_low=low, eps_high=high, kl_BT=kl, reasoning_BT=reasoning)
+    report = token_report(batch, ratio, eps_low=low, eps_high=high, kl_BT=kl, reasoning_BT=reasoning)
     if kl is None:
-        return loss_terms(batch, loss, metrics)
+        return loss_terms(batch, loss, report)
     parts = {
         "kl_reasoning": LossPart(config.beta_r * kl, batch.mask_BT & reasoning),
         "kl_knowledge": LossPart(config.beta_k * kl, batch.mask_BT & ~reasoning),
     }
-    return loss_terms(batch, loss, metrics, extra=parts)
+    return loss_terms(batch, loss, report, extra=parts)

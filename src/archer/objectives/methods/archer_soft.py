@@ -50,7 +50,7 @@ from torch import Tensor
 
 from archer.configs.objective import ArcherKConfig, ArcherSoftConfig
 from archer.objectives.checks import require
-from archer.objectives.metrics import share, token_metrics
+from archer.objectives.metrics import share, token_report
 from archer.objectives.ratios import importance_ratio
 from archer.objectives.roles import above, entropy_rank, pool_entropy, pool_positions, pool_sum, rank_of
 from archer.objectives.surrogates import clipped_surrogate
@@ -180,7 +180,7 @@ def _graded_terms(
     loss = clipped_surrogate(ratio, batch.advantage_BT, eps_BT, eps_BT, config.dual_clip)
     if kl is not None:
         loss = loss + beta_BT * kl
-    metrics = token_metrics(
+    report = token_report(
         batch, ratio, eps_low=eps_BT, eps_high=eps_BT, kl_BT=kl, reasoning_BT=reasoning_BT & batch.mask_BT
     )
-    return loss_terms(batch, loss, metrics)
+    return loss_terms(batch, loss, report)

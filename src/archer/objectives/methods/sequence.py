@@ -9,7 +9,7 @@ from torch import Tensor
 
 from archer.configs.objective import EspoConfig, GspoConfig
 from archer.objectives.checks import require
-from archer.objectives.metrics import token_metrics
+from archer.objectives.metrics import token_report
 from archer.objectives.roles import roles_of
 from archer.objectives.surrogates import clipped_surrogate
 from archer.objectives.terms import loss_terms, uniform_terms
@@ -63,6 +63,6 @@ def espo(batch: TokenBatch, config: EspoConfig) -> LossTerms:
         parts[name] = LossPart(loss / groups.clamp(min=1), mask)
         ratio = torch.where(mask, group_ratio.detach(), ratio)
         eps = torch.where(mask, group_eps, eps)
-    metrics = token_metrics(batch, ratio, eps_low=eps, eps_high=eps, reasoning_BT=reasoning)
+    report = token_report(batch, ratio, eps_low=eps, eps_high=eps, reasoning_BT=reasoning)
     policy = parts.pop("policy")
-    return loss_terms(batch, policy.loss_BT, metrics, mask_BT=policy.mask_BT, extra=parts)
+    return loss_terms(batch, policy.loss_BT, report, mask_BT=policy.mask_BT, extra=parts)
