@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from archer.configs.engine import EngineConfig, VllmConfig
@@ -21,6 +22,12 @@ from archer.policy.tokenizer import model_place
 from archer.rollout.sampler import OnFinish, SampleRequest, stream_seed
 from archer.rollout.weights import checksum, compare, policy_weights
 from archer.types import Rollout
+
+PROBE = (1, 2, 3, 4, 5, 6, 2, 7)
+"""A prompt of ids that every vocabulary has."""
+
+PROBE_LIMIT, PROBE_LIMIT_HALF = 0.02, 0.5
+"""Mean difference in nats on the probe above which the engine must hold other weights; float32 and half precision."""
 
 
 class VllmSampler:
@@ -61,12 +68,14 @@ class VllmSampler:
         weights = policy_weights(self._policy)
         self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights.items())})
         self._llm.reset_prefix_cache()
+        self._llm.apply_model(_repack)
         [(compared, different)] = self._llm.apply_model(lambda model: compare(model, weights))
         if different or not compared:
             raise EngineError(
                 f"after pushing weights of version {version}, {len(different)} of {compared} parameters in vLLM differ "
                 f"from the trainer's: {different[:3]}; expected at least one to compare and none to differ"
             )
+        self._probe(version)
         self.policy_version, self.weights = version, checksum(weights)
 
     def sample(
@@ -110,6 +119,25 @@ class VllmSampler:
                 engine.abort_request(list(places))
         return [[rollout for rollout in row if rollout is not None] for row in results]
 
+    def _probe(self, version: int) -> None:
+        """Compare log-probabilities of a few fixed tokens: what a kernel has packed shows nowhere else."""
+        from vllm import SamplingParams
+
+        assert self._policy is not None
+        [output] = self._llm.generate(
+            {"prompt_token_ids": list(PROBE)}, SamplingParams(max_tokens=1, prompt_logprobs=0), use_tqdm=False
+        )
+        with self._policy.evaluating():
+            expected_BT, _ = self._policy.logps([(PROBE[:1], PROBE[1:])], 1.0)
+        steps = zip(output.prompt_logprobs[1:], PROBE[1:], expected_BT[0].tolist(), strict=True)
+        gap = sum(abs(step[token].logprob - value) for step, token, value in steps) / len(PROBE[1:])
+        limit = PROBE_LIMIT if self._llm.model_config.dtype.itemsize >= 4 else PROBE_LIMIT_HALF
+        if not gap <= limit:
+            raise EngineError(
+                f"after pushing weights of version {version}, log-probabilities in vLLM differ from the trainer's by "
+                f"{gap:.3g} nats on average; expected at most {limit:g}"
+            )
+
     def _parameters(self, config: SamplingConfig, seed: int) -> Any:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
@@ -144,6 +172,16 @@ class VllmSampler:
             policy_version=self.policy_version,
             weights=self.weights,
         )
+
+
+def _repack(model: nn.Module) -> None:
+    """Rebuild what vLLM packs for a CPU from weights that it also keeps.
+
+    A reload leaves the packed copy of an output head that is tied to the embedding as it was.
+    """
+    for module in model.modules():
+        if hasattr(module, "cpu_linear") and module.weight.numel():
+            module.quant_method.process_weights_after_loading(module)  # type: ignore[union-attr, operator]
 
 
 def start_vllm(config: EngineConfig, model: Policy | PolicyConfig, max_tokens: int) -> Any:
