@@ -13,6 +13,7 @@ from archer.configs.data_recipe import SamplerConfig
 from archer.configs.engine import EngineConfig
 from archer.configs.policy import PolicyConfig
 from archer.configs.rollout import SamplingConfig
+from archer.data import fingerprint
 from archer.evaluation.evaluate import sample_and_score
 from archer.policy.tokenizer import PromptRenderer, load_tokenizer, model_place
 from archer.rewards import Scorer, build_scorer
@@ -56,7 +57,7 @@ class FilterModel:
     ) -> list[list[float | None]]:
         """See ``ScoredSampler``. A prompt longer than ``max_prompt_tokens`` is not sampled: nothing can be said."""
         config = self._config
-        rendered = [self._with_template(problem) for problem in problems]
+        rendered = [self._as_asked(problem) for problem in problems]
         fits = [len(self._renderer.ids(p.prompt)) <= config.max_prompt_tokens for p in rendered]
         sampler, scorer = self._start()
         groups = sample_and_score(
@@ -92,8 +93,10 @@ class FilterModel:
             self._started = build_sampler(engine, self._policy, longest), scorer
         return self._started
 
-    def _with_template(self, problem: Problem) -> Problem:
-        template = self._config.template
-        if template is None or not isinstance(problem.prompt, str):
-            return problem
-        return replace(problem, prompt=template.replace("{prompt}", problem.prompt))
+    def _as_asked(self, problem: Problem) -> Problem:
+        """With the template around its prompt; named by content, so that scores don't depend on ids."""
+        name = fingerprint([replace(problem, id="", source="", meta={})])
+        template, prompt = self._config.template, problem.prompt
+        if template is not None and isinstance(prompt, str):
+            prompt = template.replace("{prompt}", prompt)
+        return replace(problem, id=name, prompt=prompt)

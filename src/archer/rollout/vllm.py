@@ -180,8 +180,9 @@ def _repack(model: nn.Module) -> None:
     A reload leaves the packed copy of an output head that is tied to the embedding as it was.
     """
     for module in model.modules():
-        if hasattr(module, "cpu_linear") and module.weight.numel():
-            module.quant_method.process_weights_after_loading(module)  # type: ignore[union-attr, operator]
+        if hasattr(module, "cpu_linear") and module.weight.numel():  # type: ignore[operator]
+            method: Any = module.quant_method
+            method.process_weights_after_loading(module)
 
 
 def start_vllm(config: EngineConfig, model: Policy | PolicyConfig, max_tokens: int) -> Any:
