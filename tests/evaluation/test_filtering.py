@@ -45,7 +45,8 @@ def test_long_prompts_are_not_sampled(settings):
     seen = []
     with FilterModel(settings(), lambda: seen.append(1)) as model:
         scores = model.sample_and_score([PROBLEMS[0], Problem("long", "1 " * 7, "4"), PROBLEMS[1]], 2, 0)
-    assert scores[1] == [None, None] and None not in scores[0] + scores[2]
+    assert scores[1] == [None, None]
+    assert None not in scores[0] + scores[2]
     assert len(seen) == 4
 
 

@@ -36,7 +36,8 @@ def test_gap():
 
 def test_gap_of_nothing_trained():
     metrics = engine_gap(OLD, ENGINE, torch.zeros_like(MASK))
-    assert float(metrics["engine/ratio_max"][0]) == 1 and float(metrics["engine/kl"][1]) == 0
+    assert float(metrics["engine/ratio_max"][0]) == 1
+    assert float(metrics["engine/kl"][1]) == 0
 
 
 def test_correction_makes_the_expectation_that_of_the_old_policy():

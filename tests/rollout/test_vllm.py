@@ -6,6 +6,7 @@ import socket
 import subprocess
 import time
 import urllib.request
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -76,7 +77,7 @@ def ids(groups):
 def test_greedy_is_the_local_engines(result, when):
     found = result[when]
     assert ids(found["greedy"]) == ids(found["local"])
-    for ours, theirs in zip(sum(found["local"], []), sum(found["greedy"], []), strict=True):
+    for ours, theirs in zip(chain(*found["local"]), chain(*found["greedy"]), strict=True):
         assert theirs["logp"] == pytest.approx(ours["logp"], abs=1e-4)
         assert [theirs[k] for k in ("finish", "text", "key", "sample")] == [
             ours[k] for k in ("finish", "text", "key", "sample")
@@ -106,19 +107,23 @@ def test_pushed_weights_are_used_and_named(result):
         assert {r["version"] for group in found["warm"] for r in group} == {version}
     [old] = {r["weights"] for group in before["warm"] for r in group}
     [new] = {r["weights"] for group in after["warm"] for r in group}
-    assert len(old) == len(new) == 16 and old != new
+    assert len(old) == len(new) == 16
+    assert old != new
 
 
 def test_a_push_that_does_not_arrive_is_noticed(result):
-    assert "version 2" in result["lost_push"] and "parameters in vLLM differ" in result["lost_push"]
+    assert "version 2" in result["lost_push"]
+    assert "parameters in vLLM differ" in result["lost_push"]
 
 
 def test_two_training_steps(result):
     lines, rollouts = result["training"]["lines"], result["training"]["rollouts"]
     assert [line["step"] for line in lines] == [1, 2]
     for line in lines:
-        assert line["engine/logp_gap"] < 1e-4 and line["engine/ratio_max"] == pytest.approx(1, abs=1e-3)
-        assert line["ratio/first_mismatch"] < 1e-5 and line["optim/updates"] == 2
+        assert line["engine/logp_gap"] < 1e-4
+        assert line["engine/ratio_max"] == pytest.approx(1, abs=1e-3)
+        assert line["ratio/first_mismatch"] < 1e-5
+        assert line["optim/updates"] == 2
         assert line["optim/grad_norm"] > 0
     assert {(step, version) for step, version, *_ in rollouts} == {(1, 0), (2, 2)}
     assert len({weights for _, _, weights, _ in rollouts}) == 2

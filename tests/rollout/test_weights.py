@@ -62,10 +62,9 @@ def test_lora_is_merged(tiny_model):
 class Fused(nn.Module):
     """An engine's layer with q and k in one parameter, a padded vocabulary, and one parameter of its own form."""
 
-    packed_modules_mapping = {"qk_proj": ["q_proj", "k_proj"]}
-
     def __init__(self, weights):
         super().__init__()
+        self.packed_modules_mapping = {"qk_proj": ["q_proj", "k_proj"]}
         self.qk_proj, self.embed, self.own = nn.Module(), nn.Module(), nn.Module()
         self.qk_proj.weight = nn.Parameter(torch.cat([weights["q_proj.weight"], weights["k_proj.weight"]]))
         self.embed.weight = nn.Parameter(nn.functional.pad(weights["embed.weight"], (0, 0, 0, 3)))

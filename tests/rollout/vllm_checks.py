@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from archer.configs.engine import EngineConfig, ServerConfig, VllmConfig
+from archer.configs.engine import EngineConfig, ServerConfig
 from archer.configs.loading import build_config
 from archer.configs.policy import PolicyConfig
 from archer.configs.rollout import SamplingConfig

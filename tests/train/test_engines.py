@@ -50,8 +50,10 @@ def test_mismatch_is_measured_and_corrected(run_config, monkeypatch, scorer):
         assert 0.5 <= line["engine/truncated_share"] < 0.65
     rows = [json.loads(x) for x in (folder / "rollouts" / "step_000002.jsonl").read_text().splitlines()]
     for row in rows:
-        assert row["weights"] == "sum2" and row["policy_version"] == 2
-        assert len(row["entropy"]) == len(row["token_ids"]) and max(row["entropy"]) > 0
+        assert row["weights"] == "sum2"
+        assert row["policy_version"] == 2
+        assert len(row["entropy"]) == len(row["token_ids"])
+        assert max(row["entropy"]) > 0
         for i, weight in enumerate(row["weight"]):
             assert weight == pytest.approx(0.95 if i % 2 == 0 else 0.904837, abs=1e-4)
         assert row["logp"][1::2] == pytest.approx([x + 0.1 for x in row["old_logp"][1::2]], abs=1e-4)
