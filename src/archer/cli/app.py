@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markdown import Markdown
 
 from archer.errors import ArcherError
 
@@ -28,6 +29,14 @@ def quiet() -> None:
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+
+
+def show_markdown(text: str) -> None:
+    """Tables as such where there is room for them, else as their source, which nothing cuts off."""
+    if console.is_terminal and console.width >= 110:
+        console.print(Markdown(text))
+    else:
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def run() -> None:

@@ -31,6 +31,8 @@ Form = Literal[
     "taco",
     "livecodebench",
     "leetcode",
+    "humaneval",
+    "mbpp",
     "verl",
     "trl",
 ]
