@@ -137,7 +137,7 @@ def test_server(model, tmp_path):
     options = ["--max-model-len", "64", "--max-num-seqs", "8", "--enforce-eager", "--dtype", "float32"]
     options += ["--logprobs-mode", "processed_logprobs", "--gpu-memory-utilization", "0.1"]
     options += ["--kv-cache-memory-bytes", str(2**28), "--host", "127.0.0.1", "--port", str(port)]
-    command = [str(Path(PYTHON).with_name("vllm")), "serve", model, *options]
+    command = [PYTHON, "-m", "vllm.entrypoints.openai.api_server", "--model", model, *options]
     settings = environment() | {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     log = tmp_path / "server.log"
     with log.open("w") as out:
