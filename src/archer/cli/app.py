@@ -42,6 +42,7 @@ def show_markdown(text: str) -> None:
 def run() -> None:
     """Run the command line; an error that was raised on purpose is shown as one message, without a trace."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TQDM_DISABLE", "1")  # bars of libraries, between our own
     try:
         app()
     except ArcherError as error:

@@ -13,6 +13,7 @@ from archer.cli.app import app, console, quiet, show_markdown
 if TYPE_CHECKING:
     from archer.configs.benchmark import BenchmarkConfig
     from archer.evaluation.tables import BenchmarkScore
+    from archer.types import Problem
 
 Settings = Mapping[str, Any]
 
@@ -59,6 +60,7 @@ def evaluate(
     The same command continues a killed evaluation without sampling again what is stored.
     """
     from archer.errors import ConfigError
+    from archer.evaluation.benchmarks import load_benchmark
 
     quiet()
     if regrade is not None:
@@ -73,20 +75,45 @@ def evaluate(
         "sampling": {"temperature": temperature, "top_p": top_p, "max_response_tokens": max_response_tokens},
         "reward": None if reward is None else {"kind": reward},
     }
-    chosen = _chosen(suite, benchmark, data, benchmarks_file, changes)
+    asked = _chosen(suite, benchmark, data, benchmarks_file, changes)
     folder = data_folder or (
         Path(os.environ["ARCHER_BENCHMARKS"]) if "ARCHER_BENCHMARKS" in os.environ else None
     )
+    chosen = {name: (config, load_benchmark(name, config, folder)) for name, config in asked.items()}
     scores: dict[str, dict[str, BenchmarkScore]] = {}
     for model in models:
         label, _, place = model.rpartition("=")
         label = label or Path(place).stem if place.endswith(".gguf") else label or Path(place).name
         if label in scores:
             raise ConfigError(f"archer eval: two models are called {label}; name them with LABEL=MODEL")
-        scores[label] = _evaluate_model(
-            place, label, chosen, folder, output, max_batch, max_prompt_tokens, seed
-        )
-    _publish({name: config.title for name, config in chosen.items()}, scores, output)
+        scores[label] = _evaluate_model(place, label, chosen, output, max_batch, max_prompt_tokens, seed)
+    _publish({name: config.title for name, config in asked.items()}, scores, output)
+
+
+@app.command()
+def transfer(
+    base: Annotated[Path, typer.Argument(help="The base model's folder of evaluations (evaluations/LABEL)")],
+    trained: Annotated[
+        list[Path], typer.Argument(help="Folders of models trained from it, on either domain")
+    ],
+    output: Annotated[Path, typer.Option(help="Folder for the table and the figure")] = Path("transfer"),
+) -> None:
+    """What training on one domain does to each: gain per problem by its difficulty for the base model (Fig. 11-12)."""
+    from archer.analysis.plots import save_figure
+    from archer.analysis.statistics import accuracy_by_problem
+    from archer.analysis.transfer import cross_domain_figure
+    from archer.evaluation.store import read_evaluations
+    from archer.evaluation.tables import BenchmarkScore
+
+    stores = {folder.name: read_evaluations(folder) for folder in (base, *trained)}
+    records = {label: {name: s.ordered() for name, s in found.items()} for label, found in stores.items()}
+    figure = cross_domain_figure(records[base.name], {f.name: records[f.name] for f in trained})
+    scores = {
+        label: {n: BenchmarkScore(s.k, s.metrics(), accuracy_by_problem(s.records)) for n, s in found.items()}
+        for label, found in stores.items()
+    }
+    save_figure(figure, output)
+    _publish({name: name for name in stores[base.name]}, scores, output)
 
 
 def _chosen(
@@ -140,8 +167,7 @@ def _changed(config: "BenchmarkConfig", changes: Settings) -> "BenchmarkConfig":
 def _evaluate_model(
     place: str,
     label: str,
-    chosen: "Mapping[str, BenchmarkConfig]",
-    folder: Path | None,
+    chosen: "Mapping[str, tuple[BenchmarkConfig, list[Problem]]]",
     output: Path,
     max_batch: int,
     max_prompt_tokens: int,
@@ -152,7 +178,6 @@ def _evaluate_model(
     from archer.configs.policy import PolicyConfig
     from archer.data import fingerprint
     from archer.errors import DataError
-    from archer.evaluation.benchmarks import load_benchmark
     from archer.evaluation.store import SampleStore, fill
     from archer.evaluation.tables import BenchmarkScore
     from archer.policy.model import Policy
@@ -166,8 +191,7 @@ def _evaluate_model(
     renderer = PromptRenderer(policy.tokenizer, policy_config)
     sampler = LocalSampler(policy, max_batch)
     scores = {}
-    for name, config in chosen.items():
-        problems = load_benchmark(name, config, folder)
+    for name, (config, problems) in chosen.items():
         lengths = {problem.id: len(renderer.ids(problem.prompt)) for problem in problems}
         longest = max(lengths, key=lengths.__getitem__)
         if lengths[longest] > max_prompt_tokens:

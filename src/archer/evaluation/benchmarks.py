@@ -7,6 +7,7 @@ from pathlib import Path
 from archer.configs.benchmark import BenchmarkConfig
 from archer.configs.data import DataConfig
 from archer.configs.data_recipe import SourceConfig
+from archer.configs.loading import build_config
 from archer.data import load_problems
 from archer.data.adapters.code import before_function
 from archer.data.fields import templated
@@ -40,18 +41,21 @@ def _problems(name: str, config: BenchmarkConfig, folder: Path | None) -> list[P
     path = config.path or (folder / config.file if folder is not None and config.file else None)
     common = {"domain": config.domain, "template": config.template}
     if path is not None and (config.path is not None or path.is_file()):
-        return load_problems(DataConfig.model_validate({"path": path, **common}))
+        return load_problems(build_config(DataConfig, {"path": path, **common}, where=f"benchmark {name}"))
     if config.hub is None:
         raise DataError(
             f"benchmark {name}: expected the file {path or config.file}, found none; give its folder with "
             "--data-folder or ARCHER_BENCHMARKS"
         )
     hub = config.hub
-    source = SourceConfig.model_validate(
-        {
-            **{"hub": hub.id, "hub_config": hub.config, "revision": hub.revision, "split": hub.split},
-            **{"form": hub.form, "columns": hub.columns, "domain": config.domain},
-        }
+    source = SourceConfig(
+        hub=hub.id,
+        hub_config=hub.config,
+        revision=hub.revision,
+        split=hub.split,
+        form=hub.form,
+        columns=hub.columns,
+        domain=config.domain,
     )
     found: list[Problem] = []
     for item in read_source(name, source):

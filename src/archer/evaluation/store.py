@@ -118,6 +118,23 @@ class SampleStore:
             )
 
 
+def read_evaluations(folder: Path) -> dict[str, SampleStore]:
+    """The stores of one model by benchmark.
+
+    Raises:
+        DataError: the folder holds none.
+    """
+    found = {
+        path.name: SampleStore.open(path) for path in sorted(folder.glob("*")) if (path / SETTINGS).is_file()
+    }
+    if not found:
+        raise DataError(
+            f"{folder}: expected a folder of one model that `archer eval` wrote (evaluations/LABEL), found no "
+            "benchmark in it"
+        )
+    return found
+
+
 def fill(
     store: SampleStore,
     renderer: PromptRenderer,
