@@ -14,7 +14,7 @@ from archer.analysis.dynamics import natural, series
 from archer.analysis.figures import GradientOf
 from archer.analysis.paper import ablation_figure, dynamics_overview
 from archer.analysis.plots import save_figure
-from archer.analysis.settings import Experiment
+from archer.analysis.settings import Experiment, setting_values, varied_keys
 from archer.configs.study import StudyConfig
 from archer.evaluation.statistics import seed_interval
 from archer.experiments.running import Run, differences
@@ -165,7 +165,13 @@ def write_study(
         for variant in result.cells
     }
     for title, variants in result.study.tables().items():
-        experiments = [Experiment(v, records[v], {}) for v in variants if records.get(v)]
+        shown = [v for v in variants if records.get(v)]
+        settings = [setting_values(records[v][0]) for v in shown]
+        keys = varied_keys(settings)
+        experiments = [
+            Experiment(v, records[v], {key: values.get(key) for key in keys})
+            for v, values in zip(shown, settings, strict=True)
+        ]
         for figure in (ablation_figure(experiments), dynamics_overview(experiments)):
             if figure is not None:
                 place = folder / "figures" / title.replace("/", "-").replace(" ", "_")
