@@ -1,10 +1,6 @@
 """One fixed batch, one loss and one gradient, in the local loop and in TRL's trainer."""
 
 import importlib.util
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -55,12 +51,12 @@ def fixed_groups():
     return groups
 
 
-def local_step(folder, objective, mask_truncated, attention="auto"):
+def local_step(folder, objective, mask_truncated):
     """Loss and gradient by parameter name from the local loop's own methods."""
     config = build_config(
         RunConfig,
         {
-            "policy": {"model": batch.MODEL, "device": "cpu", "dtype": "float32", "attention": attention},
+            "policy": {"model": batch.MODEL, "device": "cpu", "dtype": "float32"},
             "data": {"path": "unused.jsonl"},
             "objective": objective,
             "rollout": {

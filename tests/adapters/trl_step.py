@@ -22,7 +22,9 @@ class KeepGradient(TrainerCallback):
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
         self.gradient = {
-            name.removeprefix("module."): p.grad.clone() for name, p in model.named_parameters() if p.requires_grad
+            name.removeprefix("module."): p.grad.clone()
+            for name, p in model.named_parameters()
+            if p.requires_grad
         }
 
 

@@ -8,8 +8,6 @@ try:
 except ModuleNotFoundError as error:
     if error.name not in ("trl", "accelerate"):
         raise
-    raise MissingDependencyError(
-        f"{error.name} is not installed: pip install 'archer-rl[trl]'", name=error.name
-    ) from error
+    raise MissingDependencyError(f"{error.name} is not installed: pip install 'archer-rl[trl]'") from error
 
 __all__ = ["ArcherConfig", "ArcherTrainer"]

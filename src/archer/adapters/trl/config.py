@@ -49,7 +49,9 @@ REFUSED: Mapping[str, str] = {
 }
 """TRL's settings that must keep their default, and what to do in place of each."""
 
-_SAMPLING_KEYS = frozenset({"temperature", "top_p", "top_k", "min_p", "repetition_penalty", "typical_p", "do_sample"})
+_SAMPLING_KEYS = frozenset(
+    {"temperature", "top_p", "top_k", "min_p", "repetition_penalty", "typical_p", "do_sample"}
+)
 
 
 class _Objective(Config):
@@ -121,7 +123,9 @@ class ArcherConfig(GRPOConfig):  # type: ignore[misc]
                 )
         shaped = _SAMPLING_KEYS & set(self.generation_kwargs or {})
         if shaped:
-            raise ConfigError(f"generation_kwargs: {', '.join(sorted(shaped))} shapes the samples; {_SAMPLING}")
+            raise ConfigError(
+                f"generation_kwargs: {', '.join(sorted(shaped))} shapes the samples; {_SAMPLING}"
+            )
 
     def _map_reference(self, objective: ObjectiveConfig) -> None:
         # TRL asks only whether beta is 0; the weights themselves are the objective's.
