@@ -105,11 +105,15 @@ def assert_same(first, second):
         assert worst < batch.TOLERANCE, f"{name}: {worst}"
 
 
-@pytest.mark.parametrize("name", sorted(batch.OBJECTIVES))
-def test_trl_has_the_gradient_of_the_local_loop(name, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "mask_truncated"), [*((name, False) for name in sorted(batch.OBJECTIVES)), ("archer", True)]
+)
+def test_trl_has_the_gradient_of_the_local_loop(name, mask_truncated, tmp_path):
     objective = batch.OBJECTIVES[name]
-    local = local_step(tmp_path / "local", objective, mask_truncated=False)
-    trl = trl_step.one_step(tmp_path / "trl", PLACE, objective, rows=4, accumulation=3)
+    local = local_step(tmp_path / "local", objective, mask_truncated)
+    trl = trl_step.one_step(
+        tmp_path / "trl", PLACE, objective, mask_truncated=mask_truncated, rows=4, accumulation=3
+    )
     assert_same(local, trl)
     # The weights moved, so that ratios, clipping and KL are at work.
     assert local[2]["ratio/max"] > 1.2
