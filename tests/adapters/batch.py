@@ -17,7 +17,7 @@ MAX_RESPONSE_TOKENS = 17
 END = 0
 """Id of the end token, which pads as well."""
 TEMPERATURE = 0.8
-OLD, CURRENT = 0.02, 0.015
+OLD, CURRENT = 0.02, 0.04
 """Sizes of the two changes of the weights."""
 TOLERANCE = 1e-5
 

@@ -41,7 +41,7 @@ OTHER_VALUES = {
     "multi_objective_aggregation": "normalize_then_sum",
     "top_entropy_quantile": 0.2,
     "use_adaptive_entropy": True,
-    "use_bias_correction_kl": True,
+    "use_bias_correction_kl": False,
     "use_liger_kernel": True,
 }
 
@@ -105,7 +105,7 @@ def test_metrics_are_those_of_the_objective(tmp_path):
 
 
 def small_run(folder, *, peft_config=None, resume=False, max_steps=4):
-    """A real run with generation; responses of odd length are rewarded."""
+    """A real run with generation; responses whose ids have an odd sum are rewarded."""
     args = ArcherConfig(
         str(folder),
         objective={"beta_k": 0.01},
@@ -126,7 +126,7 @@ def small_run(folder, *, peft_config=None, resume=False, max_steps=4):
     )
     trainer = ArcherTrainer(
         PLACE,
-        lambda completion_ids, **_: [float(len(ids) % 2) for ids in completion_ids],
+        lambda completion_ids, **_: [float(sum(ids) % 2) for ids in completion_ids],
         args,
         train_dataset=Dataset.from_dict({"prompt": [f"{i}+{i}\n" for i in range(8)]}),
         peft_config=peft_config,
@@ -137,14 +137,14 @@ def small_run(folder, *, peft_config=None, resume=False, max_steps=4):
 
 def test_lora_trains_the_adapter_alone_against_the_model_without_it(tmp_path):
     trainer = small_run(
-        tmp_path, peft_config=LoraConfig(task_type="CAUSAL_LM", r=4, target_modules="all-linear"), max_steps=2
+        tmp_path, peft_config=LoraConfig(task_type="CAUSAL_LM", r=4, target_modules="all-linear")
     )
     assert trainer.ref_model is None
-    line = trainer.state.log_history[1]
+    line = trainer.state.log_history[3]
     assert line["kl/mean"] > 0
     moved = [p for n, p in trainer.model.named_parameters() if "lora_B" in n and float(p.abs().max()) > 0]
     assert moved
-    assert (tmp_path / "checkpoint-2" / "adapter_model.safetensors").exists()
+    assert (tmp_path / "checkpoint-4" / "adapter_model.safetensors").exists()
 
 
 def test_resume_continues_the_steps_and_the_optimizer(tmp_path):

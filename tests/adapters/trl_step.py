@@ -78,6 +78,8 @@ def one_step(folder, model, objective, *, mask_truncated=False, rows=12, accumul
         mask_truncated_completions=mask_truncated,
         per_device_train_batch_size=rows,
         gradient_accumulation_steps=accumulation,
+        # TRL then keeps the old log-probabilities, which its first update would not need
+        num_iterations=2,
         max_steps=1,
         max_grad_norm=0.0,
         logging_steps=1,

@@ -123,7 +123,7 @@ def _train_verl(config: "RunConfig", *, resume: bool, dry_run: bool, ray_address
     if resume:
         raise ConfigError("--resume is not for --engine verl: verl continues from its own newest checkpoint")
     try:
-        from archer.adapters.verl.launch import launch
+        from archer.adapters.verl.launch import launch  # type: ignore[import-not-found]
     except ModuleNotFoundError as error:
         raise MissingDependencyError(f"--engine verl needs {error.name}: see docs/VERL.md") from error
     launch(config, dry_run=dry_run, ray_address=ray_address)

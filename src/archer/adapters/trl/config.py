@@ -94,6 +94,9 @@ class ArcherConfig(GRPOConfig):  # type: ignore[misc]
     objective: dict[str, Any] | str | None = field(
         default=None, metadata={"help": "The objective: a method's name, or its settings as JSON."}
     )
+    beta: float = field(
+        default=0.0, metadata={"help": "Follows from the objective, whose KL weights count; leave it unset."}
+    )
     disable_dropout: bool = field(
         default=True, metadata={"help": "Whether to disable dropout, which moves the ratio away from 1."}
     )

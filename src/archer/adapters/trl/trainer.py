@@ -260,7 +260,7 @@ class ArcherTrainer(GRPOTrainer):  # type: ignore[misc]
         terms = token_losses(batch, self.objective, generator=generator)
         assert self._counts is not None
         # The backward pass averages over processes, and the counts are already those of all of them.
-        loss = aggregate(terms, self._counts, self.objective) * self.accelerator.num_processes
+        loss: Tensor = aggregate(terms, self._counts, self.objective) * self.accelerator.num_processes
         self._add_metrics({**terms.metrics, "entropy": share(entropy_BT, batch.mask_BT)})
         if self.aux_loss_enabled:
             training = self.model.training
