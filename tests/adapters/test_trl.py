@@ -61,7 +61,6 @@ def test_settings_that_would_change_the_objective_are_refused(name, tmp_path):
         ({"objective": {"rhoo": 0.5}}, "rho"),
         ({"objective": "nothing"}, "archer"),
         ({"gradient_accumulation_steps": 4, "steps_per_generation": 2}, "steps_per_generation"),
-        ({"objective": "clip-cov", "use_vllm": True}, "vllm_importance_sampling_correction"),
     ],
 )
 def test_what_cannot_be_served_is_refused(options, match, tmp_path):
@@ -217,6 +216,7 @@ def test_one_yaml_becomes_arguments_of_trl():
         ("train.old_logps=sampler", "train.old_logps"),
         ("policy.attention=packed", "policy.attention"),
         ("policy.device=cuda:1", "policy.device"),
+        ("rollout={engine: vllm, vllm: {eager: true}}", "rollout.vllm"),
         ("rollout.max_batch=64", "rollout.max_batch"),
         ("evaluation.temperature=0.5", "evaluation"),
         ("evaluation.max_response_tokens=50", "evaluation"),

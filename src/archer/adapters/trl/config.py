@@ -10,7 +10,7 @@ from trl import GRPOConfig
 from archer.configs.base import Config
 from archer.configs.loading import build_config
 from archer.configs.objective import ArcherConfig as ArcherObjective
-from archer.configs.objective import EntropyAdvantageConfig, ObjectiveConfig
+from archer.configs.objective import ObjectiveConfig
 from archer.errors import ConfigError
 from archer.objectives import needs
 
@@ -152,10 +152,4 @@ class ArcherConfig(GRPOConfig):  # type: ignore[misc]
                 f"objective {objective.method!r} depends here on which rows share a micro-batch, so "
                 f"{self.world_size} processes would give another result than one; use one process, or a method or "
                 "settings without that (objective.entropy_from old, where it has it)"
-            )
-        scales = wants.statistic == "micro-batch" or isinstance(objective, EntropyAdvantageConfig)
-        if scales and self.use_vllm and self.vllm_importance_sampling_correction:
-            raise ConfigError(
-                f"objective {objective.method!r} is not proportional to the advantage, so vLLM's correction can't be "
-                "applied to it; set vllm_importance_sampling_correction=False"
             )

@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerBase, TrainerCallback
 
 from archer.adapters.trl.config import ArcherConfig
 from archer.adapters.trl.trainer import ArcherTrainer
+from archer.configs.engine import VllmConfig
 from archer.configs.loading import dump_config
 from archer.configs.run import RunConfig
 from archer.errors import ConfigError
@@ -57,7 +58,7 @@ def settings(config: RunConfig, processes: int) -> dict[str, Any]:
         "num_generations": rollout.group_size,
         "max_completion_length": rollout.max_response_tokens,
         "temperature": rollout.temperature,
-        "use_vllm": rollout.engine == "vllm",
+        **_vllm(config),
         "per_device_train_batch_size": rows,
         "gradient_accumulation_steps": accumulation,
         "steps_per_generation": accumulation * updates,
@@ -236,7 +237,15 @@ def _refuse(config: RunConfig, processes: int) -> None:
             train.track_kl and not reference,
             "TRL loads a reference only for an objective with a KL weight; use false",
         ),
-        "rollout.engine": (rollout.engine not in ("local", "vllm"), "use local (transformers) or vllm"),
+        "train.importance_limit": (
+            train.importance_limit is not None and rollout.engine == "local",
+            "TRL corrects for vLLM only; use null, or rollout.engine: vllm",
+        ),
+        "rollout.vllm": (
+            rollout.vllm is not None
+            and (rollout.vllm.dtype, rollout.vllm.cache_gb, rollout.vllm.eager) != ("auto", None, False),
+            "TRL sets no dtype, cache_gb or eager; leave these at their defaults",
+        ),
         "rollout.max_batch": (
             rollout.engine == "local" and at_once > rollout.max_batch,
             f"TRL decodes a step's {at_once} responses of a process at once; raise it to {at_once} or use more "
@@ -257,6 +266,22 @@ def _refuse(config: RunConfig, processes: int) -> None:
     found = [f"{name}: {action}" for name, (wrong, action) in faults.items() if wrong]
     if found:
         raise ConfigError(f"engine trl can't honour these fields: {'; '.join(found)}")
+
+
+def _vllm(config: RunConfig) -> dict[str, Any]:
+    """TRL's settings of vLLM within the trainer's process."""
+    if config.rollout.engine != "vllm":
+        return {}
+    engine, limit = config.rollout.vllm or VllmConfig(), config.train.importance_limit
+    return {
+        "use_vllm": True,
+        "vllm_mode": "colocate",
+        "vllm_gpu_memory_utilization": engine.memory_share,
+        "vllm_max_model_length": engine.max_tokens,
+        "vllm_importance_sampling_correction": limit is not None,
+        "vllm_importance_sampling_mode": "token_truncate",
+        "vllm_importance_sampling_clip_max": limit or 1.0,
+    }
 
 
 def _split(config: RunConfig, processes: int) -> tuple[int, int]:

@@ -232,20 +232,19 @@ class ArcherTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _batch(self, inputs: Inputs, logp_BT: Tensor, entropy_BT: Tensor | None) -> TokenBatch:
         """TRL's names to the objective's."""
-        advantage_BT = inputs["advantages"][:, None]
-        if "importance_sampling_ratio" in inputs:
-            advantage_BT = advantage_BT * inputs["importance_sampling_ratio"]
+        weight_BT = inputs.get("importance_sampling_ratio")
         old_logp_BT = inputs.get("old_per_token_logps")
         return TokenBatch(
             logp_BT=logp_BT,
             # TRL leaves it out where the policy that sampled is the one that is updated
             old_logp_BT=logp_BT.detach() if old_logp_BT is None else old_logp_BT,
             mask_BT=inputs["mask_BT"],
-            advantage_BT=advantage_BT.expand_as(logp_BT),
+            advantage_BT=inputs["advantages"][:, None].expand_as(logp_BT),
             entropy_BT=entropy_BT,
             ref_logp_BT=inputs.get("ref_per_token_logps"),
             group_B=inputs["group_B"],
             response_B=inputs["row_B"],
+            weight_BT=None if weight_BT is None else weight_BT.expand_as(logp_BT),
             **{name: inputs.get(name) for name in _CONSTANTS},
         )
 
