@@ -20,6 +20,7 @@ TEMPERATURE = 0.8
 OLD, CURRENT = 0.02, 0.04
 """Sizes of the two changes of the weights."""
 TOLERANCE = 1e-5
+"""Of the loss, and of the gradient in units of its largest entry where that is above 1."""
 
 _LENGTHS = ((5, 9, 13, 17), (3, 16, 8, 11), (12, 4, 7, 10))
 

