@@ -38,7 +38,7 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "experiments": (BASE | {"evaluation", "analysis", "train"}, set()),
     "adapters": (
         BASE | {"objectives", "rewards", "data"},
-        {"torch", "trl", "verl", "transformers", "omegaconf", "peft"},
+        {"torch", "trl", "verl", "transformers", "omegaconf", "peft", "datasets"},
     ),
     "recipes": (set(), set()),
 }

@@ -13,7 +13,18 @@ from archer.configs.rollout import RolloutConfig
 from archer.configs.train import EvaluationConfig, OptimizerConfig, TrainConfig
 
 
-class RunConfig(Config):
+class ObjectiveSettings(Config):
+    """An objective by the settings of its method; without a method it is Archer."""
+
+    objective: ObjectiveConfig = Field(default_factory=ArcherConfig, discriminator="method")
+
+    @field_validator("objective", mode="before")
+    @classmethod
+    def _method_defaults_to_archer(cls, value: Any) -> Any:
+        return {"method": "archer", **value} if isinstance(value, dict) else value
+
+
+class RunConfig(ObjectiveSettings):
     """One training run; every recipe is a YAML file of this form.
 
     Attributes:
@@ -25,18 +36,12 @@ class RunConfig(Config):
     output: str = "runs"
     policy: PolicyConfig
     rollout: RolloutConfig = RolloutConfig()
-    objective: ObjectiveConfig = Field(default_factory=ArcherConfig, discriminator="method")
     reward: RewardConfig = RewardConfig()
     data: DataConfig
     evaluation: EvaluationConfig = EvaluationConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     train: TrainConfig = TrainConfig()
     trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
-
-    @field_validator("objective", mode="before")
-    @classmethod
-    def _method_defaults_to_archer(cls, value: Any) -> Any:
-        return {"method": "archer", **value} if isinstance(value, dict) else value
 
     @model_validator(mode="after")
     def _evaluation_has_data(self) -> "RunConfig":

@@ -40,7 +40,7 @@ def train(config: RunConfig, *, resume: bool, report: Report) -> tuple[Path, boo
         ArcherError: anything that is wrong with the model, the data or the scorer.
     """
     folder = Path(config.output) / config.name
-    _check_folder(folder, resume)
+    check_folder(folder, resume)
     records = RunRecords(folder)
     interrupt = Interrupt()
     with ExitStack() as stack:
@@ -80,7 +80,13 @@ def load_prompts(
     return kept
 
 
-def _check_folder(folder: Path, resume: bool) -> None:
+def check_folder(folder: Path, resume: bool) -> None:
+    """Refuse to overwrite a run, and to resume where there is none.
+
+    Raises:
+        ConfigError: the run directory exists already and ``resume`` is off.
+        CheckpointError: nothing to resume from.
+    """
     exists = (folder / "config.yaml").exists()
     if exists and not resume:
         raise ConfigError(
