@@ -13,7 +13,7 @@ from archer.errors import DataError
 from archer.evaluation.benchmarks import load_benchmark
 from archer.rewards import build_scorer
 
-SHIPPED = load_config(BenchmarksConfig, "benchmarks")
+SHIPPED = load_config(BenchmarksConfig, "standard")
 PAPER_K = {"aime24": 64, "aime25": 64, "amc23": 64, "math500": 4, "olympiadbench": 4, "minerva": 8} | {
     "lcb-v5": 8,
     "lcb-v6": 16,

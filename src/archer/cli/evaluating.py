@@ -38,7 +38,7 @@ def evaluate(
     ] = None,
     benchmarks_file: Annotated[
         str, typer.Option(help="A YAML file with benchmarks and suites of your own")
-    ] = "benchmarks",
+    ] = "standard",
     k: Annotated[
         int | None, typer.Option(min=1, help="Samples a problem, instead of the benchmark's")
     ] = None,

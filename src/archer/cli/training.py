@@ -79,7 +79,8 @@ def _train(config: Any, *, resume: bool) -> None:
         folder, finished = run(config, resume=resume, report=report)
     for tracker in trackers:
         tracker.close()
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    metrics = folder / "metrics.jsonl"  # absent where a signal came before the first line
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else []
     evaluated = [line for line in lines if any(key.startswith("eval/") for key in line)]
     if len(evaluated) > 1:
         console.print(before_and_after(evaluated[0], evaluated[-1]))

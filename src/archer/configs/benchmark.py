@@ -70,7 +70,7 @@ class BenchmarkConfig(Config):
 
 
 class BenchmarksConfig(Config):
-    """A list of benchmarks and named suites of them (``recipes/benchmarks.yaml`` ships with Archer)."""
+    """A list of benchmarks and named suites of them (``recipes/benchmarks/standard.yaml`` ships with Archer)."""
 
     benchmarks: dict[Name, BenchmarkConfig]
     suites: dict[Name, tuple[Name, ...]] = Field(default={})

@@ -14,7 +14,7 @@ from archer.errors import ConfigError
 C = TypeVar("C", bound=Config)
 
 RECIPES = Path(__file__).parents[1] / "recipes"
-KINDS = ("data", "studies")
+KINDS = ("data", "studies", "benchmarks")
 """Folders of recipes for other things than runs."""
 
 
