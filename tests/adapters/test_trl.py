@@ -185,16 +185,15 @@ def test_two_processes_have_the_gradient_of_one(name, tmp_path):
 def test_the_demo_learns_by_the_trl_engine(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "archer.cli", "train", "demo", "--engine", "trl", f"output={tmp_path}",
-         "train.steps=20", "train.eval_every=20", "train.checkpoint_every=20", "train.prompts_per_step=16",
-         "train.mini_batch_prompts=16", "optimizer.learning_rate=1e-4", "evaluation.data.size=30",
-         "train.rollout_log_every=0"],
+         "train.steps=14", "train.eval_every=14", "train.checkpoint_every=14", "train.mini_batch_prompts=8",
+         "evaluation.data.size=40", "train.rollout_log_every=0"],
         capture_output=True, text=True, timeout=290, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [json.loads(line) for line in (tmp_path / "demo" / "metrics.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in lines] == list(range(21))
+    assert [line["step"] for line in lines] == list(range(15))
     assert lines[-1]["eval/avg@8"] > lines[0]["eval/avg@8"] + 0.05
-    assert load_config(RunConfig, tmp_path / "demo" / "config.yaml").train.steps == 20
+    assert load_config(RunConfig, tmp_path / "demo" / "config.yaml").train.steps == 14
     assert (tmp_path / "demo" / "final" / "model.safetensors").exists()
 
 
