@@ -15,7 +15,7 @@ from archer.analysis.paper import (
     region_figure,
     token_figure,
 )
-from archer.analysis.scan import RATIO_EDGES, scan_run
+from archer.analysis.scan import scan_run
 from archer.analysis.settings import group_runs
 from archer.analysis.statistics import smooth
 from archer.analysis.transfer import transfer_figure
@@ -94,7 +94,8 @@ def test_regions_reach_as_far_as_the_objective_changes(make_run):
 
 def test_region_density_is_the_spread_of_the_runs_own_tokens(make_run, gradient):
     run = make_run(steps=20, every=10)
-    figure = region_figure(gradient, scan_run(run), "archer")
+    scan = scan_run(run)
+    figure = region_figure(gradient, scan, "archer")
     areas = {mark.colour: mark for mark in figure.panels[0].marks if mark.kind == "area"}
     ratios = {True: [], False: []}
     for _, file in run.rollout_files():
@@ -103,7 +104,7 @@ def test_region_density_is_the_spread_of_the_runs_own_tokens(make_run, gradient)
                 for ratio, role in zip(row["ratio"], row["reasoning"], strict=True):
                     ratios[role].append(np.log(ratio))
     for role, colour in ((True, "reasoning"), (False, "knowledge")):
-        expected = np.histogram(ratios[role], RATIO_EDGES)[0] / len(ratios[role])
+        expected = np.histogram(ratios[role], scan.settings.ratio_edges)[0] / len(ratios[role])
         np.testing.assert_allclose(areas[colour].y, expected)
 
 
@@ -172,7 +173,6 @@ def test_dynamics_of_one_run_are_its_rows(make_run):
     ]
     assert [m.name for m in figures["evaluation"].panels[0].marks] == [
         "avg@8",
-        "pass@1",
         "pass@2",
         "pass@4",
         "pass@8",

@@ -118,7 +118,7 @@ function draw(node) {
     dragmode: window.matchMedia("(pointer: coarse)").matches ? false : "zoom",
     xaxis: axisLayout(panel.x), yaxis: { ...axisLayout(panel.y), ...(isLarge(marks) ? { tickformat: ",d" } : {}) }, shapes: marks.map(shapeOf).filter(Boolean),
   };
-  if (panel.y2) layout.yaxis2 = { ...axisLayout({ label: panel.y2.label, log: true, decades: true }), overlaying: "y", side: "right", showgrid: false };
+  if (panel.y2) layout.yaxis2 = { ...axisLayout({ label: panel.y2.label, log: true, decades: true }), overlaying: "y", side: "right", showgrid: false, tickfont: { size: 10 } };
   Plotly.react(node, marks.flatMap((mark) => tracesOf(mark, window_)), layout, { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] });
   drawLegend(node, panel, hidden);
   drawn.add(node);
