@@ -12,7 +12,7 @@ import numpy as np
 
 from archer.analysis.charts import Figure, Mark, Numbers, Panel
 from archer.analysis.cloud import visible
-from archer.analysis.dynamics import INTERVAL, natural, series, shown, with_interval
+from archer.analysis.dynamics import INTERVAL, STEP_LABEL, natural, series, shown, with_interval
 from archer.analysis.figures import FigureSet
 from archer.analysis.jsonl import Row
 from archer.analysis.paper import TokenFigure
@@ -96,6 +96,7 @@ def panel_data(panel: Panel) -> Data:
         "x": {
             "label": panel.x_label,
             "log": panel.x_log,
+            "steps": panel.x_label == STEP_LABEL,
             "range": numbers(panel.x_range) if panel.x_range else None,
             "ticks": list(panel.ticks),
             "tick_labels": panel.tick_names(),

@@ -37,13 +37,18 @@ RATIO_NEAR = (0.25, 4.0)
 """The ratios drawn, unless a region begins or ends outside."""
 RATIO_TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
 REGION_NOTES: Mapping[str, str] = {
-    "archer-soft": "Shown are the two ends; a token between them has a range between theirs.",
+    "archer-soft": "Ranges follow a token's entropy without a step; drawn are one token above the threshold and one "
+    "below it.",
     "archer-k": "Shown are the two outer grades; the others lie between.",
-    "gspo": "The ratio is that of the whole response, so both roles share one line.",
+    "gspo": "The ratio is that of the whole response, so both roles share one line; the outermost bars hold all "
+    "tokens beyond.",
     "espo": "The ratio is that of the role's tokens in the response; ranges grow with their mean entropy and are "
     "drawn at 1 nat for reasoning, 0.1 nats for knowledge.",
-    "hapo": "Drawn for the most and the least certain token; others lie between.",
-    "hapo-released": "Drawn for the most and the least certain token; others lie between.",
+    **dict.fromkeys(
+        ("hapo", "hapo-released"),
+        "Ranges follow a token's entropy: drawn at the threshold for reasoning and at the most certain token for "
+        "knowledge; above the threshold the upper range is wider.",
+    ),
 }
 SCOPE_STYLE: Mapping[Scope, tuple[str, str, bool]] = {
     "response": ("Threshold per response (Archer)", "series1", False),

@@ -127,7 +127,7 @@ def new_canvas(width: float, height: float, title: str, caption: str) -> Canvas:
 
 def draw_panel(axes: Axes, panel: Panel, title: str) -> None:
     """One pair of axes."""
-    from matplotlib.ticker import MaxNLocator, ScalarFormatter
+    from matplotlib.ticker import MaxNLocator, NullFormatter, ScalarFormatter
 
     right = axes.twinx() if panel.y2_label else None
     axes.set(title=plain(title), xlabel=plain(panel.x_label), ylabel=plain(panel.y_label))
@@ -147,6 +147,7 @@ def draw_panel(axes: Axes, panel: Panel, title: str) -> None:
         axes.set_ylim(*panel.y_range)
     if right is not None:
         right.set(ylabel=plain(panel.y2_label), yscale="log")
+        right.yaxis.set_minor_formatter(NullFormatter())
         right.grid(visible=False)
         axes.set_zorder(right.get_zorder() + 1)
         axes.patch.set_visible(False)
