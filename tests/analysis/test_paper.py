@@ -124,6 +124,35 @@ def test_density_of_a_sequence_method_is_that_of_the_ratio_it_clips(make_run, gr
     assert "whole response" in figure.caption
 
 
+@pytest.mark.parametrize(
+    ("chart", "name", "key"),
+    [
+        ("clip", "Reasoning, above", "clip/above_reasoning"),
+        ("clip", "Reasoning, below", "clip/below_reasoning"),
+        ("clip", "Knowledge, above", "clip/above_knowledge"),
+        ("clip", "Knowledge, below", "clip/below_knowledge"),
+        ("kl", "All tokens", "kl/mean"),
+        ("kl", "Reasoning tokens", "kl/reasoning"),
+        ("kl", "Knowledge tokens", "kl/knowledge"),
+        ("entropy", "All tokens", "entropy/mean"),
+        ("entropy", "Reasoning tokens", "entropy/reasoning"),
+        ("entropy", "Knowledge tokens", "entropy/knowledge"),
+        ("ratio", "Largest", "ratio/max"),
+        ("ratio", "Smallest", "ratio/min"),
+        ("length", "Mean", "response/length_mean"),
+        ("groups", "All right (groups)", "reward/all_right_share"),
+        ("groups", "All wrong (groups)", "reward/all_wrong_share"),
+        ("phases", "Sample", "time/sample"),
+        ("phases", "Update", "time/update"),
+    ],
+)
+def test_a_line_holds_the_metric_that_its_name_says(make_run, chart, name, key):
+    run = make_run(steps=4)
+    figure = dynamics_figure(next(c for c in CHARTS if c.id == chart), group_runs([run]))
+    (line,) = [mark for mark in figure.panels[0].marks if mark.name == name]
+    assert list(line.y) == [row[key] for row in run.metrics[1:]]
+
+
 def test_captions_name_thin_lines_and_bands(make_run):
     reward = next(chart for chart in CHARTS if chart.id == "reward")
     evaluation = next(chart for chart in CHARTS if chart.id == "evaluation")

@@ -67,6 +67,28 @@ def test_before_and_after_are_the_first_and_last_evaluation(make_run, tmp_path):
     assert row == ("0.2 ± 0.051", "0.5", "+0.3")
 
 
+def test_the_overview_adds_up_tokens_and_minutes(make_run, tmp_path):
+    run = make_run(steps=6)
+    rows = run.metrics[1:]
+    run.metrics[-1]["time/evaluate"] = 90.0
+    page = write_report([run], tmp_path / "r.html").read_text()
+    facts = dict(re.findall(r'<tr><th scope="row">([^<]*)</th><td>([^<]*)</td></tr>', page))
+    assert facts["Tokens sampled"] == f"{sum(row['tokens/sampled'] for row in rows):,}"
+    for name, key in (("Time in steps", "step"), ("… sample", "sample"), ("… update", "update")):
+        assert facts[name] == f"{sum(row[f'time/{key}'] for row in rows) / 60:.1f} min"
+    assert facts["Time in evaluations"] == "1.5 min"
+    assert "… old" not in facts, "a phase that took no time is left out"
+
+
+def test_bands_of_seeds_reach_the_page(make_run, tmp_path):
+    runs = [make_run(str(seed), seed=seed, steps=6) for seed in range(3)]
+    data = data_of(write_report(runs, tmp_path / "r.html").read_text())
+    (mark,) = data["figures"]["reward"][0]["marks"]
+    table = np.array([[row["reward/mean"] for row in run.metrics[1:]] for run in runs])
+    for name, values in (("low", table.min(0)), ("y", table.mean(0)), ("high", table.max(0))):
+        np.testing.assert_allclose(mark[name], values, rtol=1e-5)
+
+
 def test_the_page_needs_nothing_from_outside_and_runs_only_its_own_scripts(report):
     _, page = report
     scripts = re.findall(r"<script>(.*?)</script>", page, re.S)

@@ -33,6 +33,7 @@ ROWS: Sequence[tuple[str, str, str]] = (
     ("Clip below, reasoning", "clip/below_reasoning", "{:.2%}"),
     ("Clip above, knowledge", "clip/above_knowledge", "{:.2%}"),
     ("Clip below, knowledge", "clip/below_knowledge", "{:.2%}"),
+    ("KL (nats)", "kl/mean", "{:.4f}"),
     ("KL reasoning (nats)", "kl/reasoning", "{:.4f}"),
     ("KL knowledge (nats)", "kl/knowledge", "{:.4f}"),
     ("Largest ratio", "ratio/max", "{:.2f}"),
