@@ -121,7 +121,9 @@ class _TokenLogp(torch.autograd.Function):
                 grad_weight[columns].addmm_(grad.T, hidden_AD[rows], beta=float(rows.start > 0))
         grad_hidden = None
         if grad_hidden_AD is not None:
-            grad_hidden = torch.zeros_like(hidden_ND).index_copy_(0, active, grad_hidden_AD.to(hidden_ND.dtype))
+            grad_hidden = torch.zeros_like(hidden_ND).index_copy_(
+                0, active, grad_hidden_AD.to(hidden_ND.dtype)
+            )
         return grad_hidden, grad_weight, grad_bias, None, None
 
 

@@ -196,9 +196,7 @@ class Step:
             device = self.own_R.device
             prompt_S = torch.arange(self.longest_prompt, device=device)
             own_S = torch.arange(self.longest_own, device=device)
-            seen = torch.cat(
-                [prompt_S < self.length_R[:, None], own_S <= self.own_R[:, None]], dim=1
-            )
+            seen = torch.cat([prompt_S < self.length_R[:, None], own_S <= self.own_R[:, None]], dim=1)
             if window is not None:
                 distance = torch.cat(
                     [self.position_R[:, None] - prompt_S, self.own_R[:, None] - own_S], dim=1

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from archer.configs.rollout import SamplingConfig
 from archer.policy.model import Policy
+from archer.policy.prepacked import prepacked
 from archer.rollout.cache import KVCache, Prefill, Prompt, Step
 from archer.rollout.distribution import draw
 from archer.rollout.sampler import OnFinish, SampleRequest, stream_seed
@@ -67,7 +68,7 @@ class LocalSampler:
             prompt_capacity=max((len(r.prompt_ids) for r in requests), default=0),
         )
         active: list[_Sequence] = []
-        with self.policy.evaluating():
+        with self.policy.evaluating(), prepacked(self.policy.causal_lm) as linears:
             while waiting or active:
                 # Entering in small lots would compute short prompts one by one.
                 if waiting and len(active) <= cache.rows - max(1, cache.rows // 8):
@@ -77,6 +78,7 @@ class LocalSampler:
                     active += entering
                 else:
                     cache.release({sequence.prompt for sequence in active})
+                    linears.fit(len(active))
                     self._advance(active, self._step(active, cache), config)
                 active = self._retire(active, cache, config, results, on_finish)
         return [[rollout for rollout in row if rollout is not None] for row in results]
@@ -94,7 +96,8 @@ class LocalSampler:
             prefill = Prefill(cache, len(cache.prompts))
             hidden = self.policy.hidden(self.policy.causal_lm, ids, positions, prefill)
             cache.prompts += [
-                Prompt(number, len(p), hidden[i, len(p) - 1].clone()) for i, (number, p) in enumerate(new.items())
+                Prompt(number, len(p), hidden[i, len(p) - 1].clone())
+                for i, (number, p) in enumerate(new.items())
             ]
         last = {prompt.number: prompt.hidden_D for prompt in cache.prompts}
         return torch.stack([last[sequence.prompt] for sequence in entering])
