@@ -13,7 +13,7 @@ from archer.adapters.verl.overrides import Files, hydra_overrides
 from archer.configs.loading import load_config
 from archer.configs.run import RunConfig
 
-STEPS = 2
+STEPS = 1
 SMALL = [
     "policy.device=auto",
     "policy.dtype=float32",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-import traceback
-from collections.abc import Sequence
+import subprocess
+import sys
 from dataclasses import dataclass
 from importlib import metadata
 
@@ -73,15 +72,24 @@ def _policy() -> Finding:
 
 
 def _import() -> Finding:
-    try:
-        importlib.import_module(MODULE)
-    except Exception:  # noqa: BLE001 - whatever verl would hide is what this check is for
-        return Finding(False, f"importing {MODULE} fails:\n{traceback.format_exc()}")
+    run = _python(f"import {MODULE}")
+    if run.returncode:
+        return Finding(False, f"importing {MODULE} fails; verl hides this:\n{run.stderr.strip()}")
     return Finding(True, f"{MODULE} can be imported")
 
 
 def _registered() -> Finding:
-    registry: Sequence[str] = sorted(importlib.import_module("verl.trainer.ppo.v1.trainer_base").TRAINER_REGISTRY)
-    if TRAINER_MODE not in registry:
-        return Finding(False, f"verl knows the trainer modes {', '.join(registry)}, but not {TRAINER_MODE}")
+    run = _python(
+        "import verl; from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY as modes; print(*sorted(modes))"
+    )
+    if run.returncode:
+        return Finding(False, f"verl itself can't be imported:\n{run.stderr.strip()}")
+    modes = run.stdout.split()
+    if TRAINER_MODE not in modes:
+        return Finding(False, f"verl knows the trainer modes {', '.join(modes)}, but not {TRAINER_MODE}")
     return Finding(True, f"verl knows trainer.v1.trainer_mode={TRAINER_MODE}")
+
+
+def _python(code: str) -> subprocess.CompletedProcess[str]:
+    """A fresh process, as verl's own are: nothing is imported yet, and a failed import leaves nothing behind."""
+    return subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
