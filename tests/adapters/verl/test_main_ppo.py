@@ -58,9 +58,7 @@ def cpu_overrides(ranks):
 
 def run_main_ppo(folder, ranks, support):
     config = load_config(RunConfig, "demo", [*SMALL, f"output={folder}"])
-    files = Files(
-        folder, folder / "train/verl.parquet", folder / "held_out/verl.parquet", plain_prompts=True
-    )
+    files = Files(folder, folder / "train/verl.parquet", folder / "held_out/verl.parquet", plain_prompts=True)
     write_data(config, files)
     machines = {"trainer.nnodes": 1, "trainer.n_gpus_per_node": ranks}
     command = [*hydra_overrides(config, files, machines, None), *cpu_overrides(ranks)]

@@ -23,7 +23,9 @@ def closed_scorers():
 
 
 def test_a_row_of_ones_own_is_graded_as_maths():
-    right = reward.compute_score("mine", r"so \boxed{\frac{1}{2}}", "0.5", {"index": 3}, kind="math", workers=1)
+    right = reward.compute_score(
+        "mine", r"so \boxed{\frac{1}{2}}", "0.5", {"index": 3}, kind="math", workers=1
+    )
     wrong = reward.compute_score("mine", r"so \boxed{3}", "0.5", None, kind="math", workers=1)
     assert right == {"score": 1.0, "acc": 1.0, "unscorable": 0.0}
     assert wrong["score"] == 0.0

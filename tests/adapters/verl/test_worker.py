@@ -100,9 +100,7 @@ def in_verl(worker, policy, objective, rewards=REWARDS, loss_function=None, **se
         "entropy": batch.old_entropy_BT,
         **row_fields(batch),
     }
-    data = verl_data(
-        fixed_rows(), fields, calculate_entropy=True, global_batch_size=len(LENGTHS), **settings
-    )
+    data = verl_data(fixed_rows(), fields, calculate_entropy=True, global_batch_size=len(LENGTHS), **settings)
     chosen = loss_function or partial(archer_loss, objective=objective)
     metrics, gradients = loss_and_gradients(worker, chosen, data)
     return metrics, gradients
@@ -183,7 +181,11 @@ def test_a_fifth_of_the_tokens_is_reasoning(worker, policy):
 def test_what_is_missing_is_named(worker, policy, settings, lacking, names):
     objective = objective_of(settings)
     batch, reference_BT = step_of(policy, objective)
-    fields = {"old_log_probs": batch.old_logp_BT, "ref_log_prob": reference_BT, "entropy": batch.old_entropy_BT}
+    fields = {
+        "old_log_probs": batch.old_logp_BT,
+        "ref_log_prob": reference_BT,
+        "entropy": batch.old_entropy_BT,
+    }
     fields |= row_fields(batch)
     fields.pop(lacking, None)
     data = verl_data(

@@ -92,4 +92,6 @@ def _registered() -> Finding:
 
 def _python(code: str) -> subprocess.CompletedProcess[str]:
     """A fresh process, as verl's own are: nothing is imported yet, and a failed import leaves nothing behind."""
-    return subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False
+    )

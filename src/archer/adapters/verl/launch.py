@@ -37,11 +37,15 @@ def launch(config: RunConfig, *, dry_run: bool, ray_address: str | None) -> None
     """
     files = _files(config)
     if dry_run:
-        machines = {} if ray_address else {"trainer.nnodes": 1, "trainer.n_gpus_per_node": max(_local_gpus(), 1)}
+        machines = (
+            {} if ray_address else {"trainer.nnodes": 1, "trainer.n_gpus_per_node": max(_local_gpus(), 1)}
+        )
         command = [*COMMAND, *hydra_overrides(config, files, machines, ray_address)]
         print(" \\\n  ".join([shlex.join(command[:3]), *map(shlex.quote, command[3:])]))
         if ray_address:
-            print("# trainer.nnodes and trainer.n_gpus_per_node are asked from the cluster when it is launched")
+            print(
+                "# trainer.nnodes and trainer.n_gpus_per_node are asked from the cluster when it is launched"
+            )
         return
     if importlib.util.find_spec("verl") is None:
         raise MissingDependencyError("--engine verl needs verl 0.9.1: pip install 'archer-rl[verl]'")

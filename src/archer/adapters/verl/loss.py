@@ -94,8 +94,8 @@ def _require(objective: ObjectiveConfig, model_output: Mapping[str, Tensor], dat
     pooled = isinstance(objective, EntropyPool) and objective.entropy_from == "old"
     if pooled and ROLE_FIELD not in data and GRADE_FIELD not in data:
         raise TensorError(
-            f"{method!r} needs the roles of the whole step, but verl's rows hold neither {ROLE_FIELD} nor {GRADE_FIELD}; "
-            "train with trainer.v1.trainer_mode=archer_sync, which fills them in"
+            f"{method!r} needs the roles of the whole step, but verl's rows hold neither {ROLE_FIELD} nor "
+            f"{GRADE_FIELD}; train with trainer.v1.trainer_mode=archer_sync, which fills them in"
         )
 
 

@@ -93,15 +93,35 @@ def hydra_overrides(
 def _unsupported(config: RunConfig) -> Iterator[str]:
     policy, train, evaluation = config.policy, config.train, config.evaluation
     checks: Sequence[tuple[bool, str, Any, str]] = (
-        (policy.gguf_file is not None, "policy.gguf_file", policy.gguf_file, "null: convert the weights first"),
-        (policy.revision is not None, "policy.revision", policy.revision, "null: give a folder of that revision"),
+        (
+            policy.gguf_file is not None,
+            "policy.gguf_file",
+            policy.gguf_file,
+            "null: convert the weights first",
+        ),
+        (
+            policy.revision is not None,
+            "policy.revision",
+            policy.revision,
+            "null: give a folder of that revision",
+        ),
         (policy.dtype == "float64", "policy.dtype", policy.dtype, "float32, bfloat16 or auto"),
         (policy.device not in ("auto", "cuda"), "policy.device", policy.device, "auto or cuda"),
-        (policy.attention != "auto", "policy.attention", policy.attention, "auto: verl has its own attention"),
+        (
+            policy.attention != "auto",
+            "policy.attention",
+            policy.attention,
+            "auto: verl has its own attention",
+        ),
         (train.zero_variance != "keep", "train.zero_variance", train.zero_variance, "keep"),
         (train.overlong_buffer is not None, "train.overlong_buffer", train.overlong_buffer, "null"),
         (train.mask_truncated, "train.mask_truncated", True, "false"),
-        (train.old_logps == "sampler", "train.old_logps", train.old_logps, "recompute or auto, verl recomputes"),
+        (
+            train.old_logps == "sampler",
+            "train.old_logps",
+            train.old_logps,
+            "recompute or auto, verl recomputes",
+        ),
         (
             evaluation.max_response_tokens not in (None, config.rollout.max_response_tokens),
             "evaluation.max_response_tokens",
@@ -234,9 +254,7 @@ def _loop(config: RunConfig, files: Files) -> dict[str, Any]:
 def _flat(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in values.items():
-        flat |= (
-            _flat(f"{prefix}.{key}", value) if isinstance(value, Mapping) else {f"{prefix}.{key}": value}
-        )
+        flat |= _flat(f"{prefix}.{key}", value) if isinstance(value, Mapping) else {f"{prefix}.{key}": value}
     return flat
 
 

@@ -64,7 +64,9 @@ def problem_of(data_source: str, ground_truth: Any, extra_info: Mapping[str, Any
     """
     record = json.loads(extra_info["problem"]) if extra_info.get("problem") else {}
     if ground_truth is None and not record:
-        raise DataError("reward_model.ground_truth: expected an answer or code tests, got nothing; drop the row")
+        raise DataError(
+            "reward_model.ground_truth: expected an answer or code tests, got nothing; drop the row"
+        )
     domain = record.get("domain") or extra_info.get("domain") or "math"
     tests: list[Any] = []
     if domain == "code":

@@ -68,9 +68,7 @@ def method_problems(objective: ObjectiveConfig) -> Iterator[str]:
             "archer.objective.scope: 'group' with entropy_from 'current' needs a group's responses in one micro-batch, "
             "and verl spreads them; use entropy_from=old, or scope=response"
         )
-    by_role = (
-        isinstance(objective, ArcherReleasedConfig) and objective.aggregation == "token-mean"
-    ) or (
+    by_role = (isinstance(objective, ArcherReleasedConfig) and objective.aggregation == "token-mean") or (
         isinstance(objective, EightyTwentyConfig)
         and objective.aggregation == "token-mean"
         and objective.denominator == "selected"
@@ -87,8 +85,8 @@ def _setting_problems(config: Mapping[str, Any], objective: ObjectiveConfig) -> 
     place = "actor_rollout_ref.actor"
     if needed.reference and not actor["use_kl_loss"]:
         yield (
-            f"{place}.use_kl_loss=False: no reference log-probabilities would be computed, but {objective.method!r} has "
-            f"a KL weight above 0; set {place}.use_kl_loss=True, or the weights of archer.objective to 0"
+            f"{place}.use_kl_loss=False: no reference log-probabilities would be computed, but {objective.method!r} "
+            f"has a KL weight above 0; set {place}.use_kl_loss=True, or the weights of archer.objective to 0"
         )
     if needed.current_entropy and not actor["calculate_entropy"]:
         yield (

@@ -59,7 +59,9 @@ class ArcherTrainerSync(PPOTrainerSync):  # type: ignore[misc]
             ConfigError: a response came in several parts, as agents with context resets give them.
         """
         if any(not key.endswith("_0") for key in batch.keys):
-            raise ConfigError("a response came in several parts; Archer's verl mode takes whole responses only")
+            raise ConfigError(
+                "a response came in several parts; Archer's verl mode takes whole responses only"
+            )
         batch = super()._compute_advantage(batch, metrics)
         names = ["uid", "responses", "response_mask", "rm_scores", "old_log_probs", "entropy"]
         data = transfer_queue.kv_batch_get(

@@ -31,7 +31,9 @@ class Server:
             out = self.model(input_ids=ids, past_key_values=past, use_cache=True)
             past = out.past_key_values
             logp = torch.log_softmax(out.logits[0, -1].float() / (temperature or 1.0), -1)
-            token = torch.multinomial(logp.exp(), 1, generator=self.generator) if temperature else logp.argmax()
+            token = (
+                torch.multinomial(logp.exp(), 1, generator=self.generator) if temperature else logp.argmax()
+            )
             tokens.append(int(token))
             logps.append(float(logp[int(token)]))
             ids = torch.tensor([[tokens[-1]]])
