@@ -66,6 +66,7 @@ def run_main_ppo(folder, ranks, support):
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(support), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",
         "RAY_enable_metrics_collection": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         "VERL_CPU_WEIGHT_LOG": str(folder / "weights.jsonl"),

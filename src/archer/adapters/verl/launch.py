@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from archer.adapters.verl.overrides import Files, hydra_overrides
+from archer.adapters.verl.overrides import Files, check_supported, hydra_overrides, model_path
 from archer.configs.data import DataConfig
 from archer.configs.run import RunConfig
 from archer.data.export import export
@@ -35,7 +35,9 @@ def launch(config: RunConfig, *, dry_run: bool, ray_address: str | None) -> None
         MissingDependencyError: verl is not installed.
         ArcherError: ``main_ppo`` failed.
     """
-    files = _files(config)
+    check_supported(config)
+    has_template = config.policy.chat_template == "auto" and _has_template(config.policy.model, dry_run)
+    files = _files(config, plain_prompts=not has_template)
     if dry_run:
         machines = (
             {} if ray_address else {"trainer.nnodes": 1, "trainer.n_gpus_per_node": max(_local_gpus(), 1)}
@@ -72,23 +74,23 @@ def _write(data: DataConfig, path: Path) -> None:
     export(load_problems(data), "verl", path.parent)
 
 
-def _files(config: RunConfig) -> Files:
+def _files(config: RunConfig, *, plain_prompts: bool) -> Files:
     folder = (Path(config.output) / config.name).resolve()
     train = folder / "data/train/verl.parquet"
     held_out = folder / "data/held_out/verl.parquet" if config.evaluation.data is not None else train
-    plain = config.policy.chat_template == "none" or not _has_template(config.policy.model)
-    return Files(folder, train, held_out, plain_prompts=plain)
+    return Files(folder, train, held_out, plain_prompts)
 
 
-def _has_template(model: str) -> bool:
-    """Whether the model's tokenizer has a chat template; hub models are asked through transformers."""
+def _has_template(model: str, dry_run: bool) -> bool:
+    """Whether the model's tokenizer has a chat template; a dry run supposes so where it can't be read here."""
     from transformers import AutoTokenizer
-
-    from archer.adapters.verl.overrides import model_path
 
     try:
         return AutoTokenizer.from_pretrained(model_path(model)).chat_template is not None
     except (OSError, ValueError) as error:
+        if dry_run:
+            print(f"# the tokenizer of {model} can't be read here; supposed to have a chat template")
+            return True
         raise ConfigError(f"policy.model: no tokenizer found in {model!r}: {error}") from error
 
 

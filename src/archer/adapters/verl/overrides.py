@@ -55,6 +55,17 @@ def model_path(model: str) -> str:
     return str(Path(found.submodule_search_locations[0]) / inside)
 
 
+def check_supported(config: RunConfig) -> None:
+    """Refuse what verl can't honour.
+
+    Raises:
+        ConfigError: the fields, all of them in one message.
+    """
+    problems = [*_unsupported(config), *(f"objective: {text}" for text in method_problems(config.objective))]
+    if problems:
+        raise ConfigError("--engine verl can't honour this configuration:\n- " + "\n- ".join(problems))
+
+
 def hydra_overrides(
     config: RunConfig, files: Files, machines: Mapping[str, Any], ray_address: str | None
 ) -> list[str]:
@@ -67,11 +78,9 @@ def hydra_overrides(
         ray_address: address of a running Ray cluster, or None.
 
     Raises:
-        ConfigError: fields that verl can't honour, all of them in one message.
+        ConfigError: as ``check_supported``.
     """
-    problems = [*_unsupported(config), *(f"objective: {text}" for text in method_problems(config.objective))]
-    if problems:
-        raise ConfigError("--engine verl can't honour this configuration:\n- " + "\n- ".join(problems))
+    check_supported(config)
     settings = {
         **_algorithm(config),
         **_model(config, files),
