@@ -62,7 +62,6 @@ def test_train_evaluate_and_report(recipe, tmp_path):
     assert "Traceback" not in refused.stderr
     checkpoint = tmp_path / "runs" / "small" / "checkpoints" / "step_000002"
     data = str(tmp_path / "problems.jsonl")
-    responses = tmp_path / "responses.jsonl"
     shown = archer(
         *(
             "eval",
@@ -73,13 +72,12 @@ def test_train_evaluate_and_report(recipe, tmp_path):
             "2",
             "--max-response-tokens",
             "8",
-            "--output",
-            str(responses),
         ),
         cwd=tmp_path,
     )
     assert "avg@2" in shown.stdout
-    assert len(responses.read_text().splitlines()) == 40
+    stored = tmp_path / "evaluations" / checkpoint.name / Path(data).stem / "samples.jsonl"
+    assert len(stored.read_text().splitlines()) == 40
     archer("report", str(tmp_path / "runs" / "small"), cwd=tmp_path)
     page = (tmp_path / "runs" / "small" / "report.html").read_text()
     assert "<html" in page

@@ -19,7 +19,7 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "data": (BASE | {"rewards"}, {"datasets", "datasketch", "numpy", "reasoning_gym"}),
     "policy": (BASE, {"torch", "transformers", "peft", "safetensors", "tokenizers", "numpy", "gguf"}),
     "rollout": (BASE | {"policy"}, {"torch", "transformers", "vllm", "numpy"}),
-    "evaluation": (BASE | {"objectives", "rewards", "data", "policy", "rollout"}, {"numpy", "torch"}),
+    "evaluation": (BASE | {"rewards", "data", "policy", "rollout", "analysis"}, {"numpy", "torch"}),
     "analysis": (BASE, {"numpy", "matplotlib", "plotly", "jinja2", "rich", "yaml"}),
     "train": (
         BASE | {"objectives", "rewards", "data", "policy", "rollout", "evaluation", "analysis"},

@@ -39,6 +39,7 @@ class RunMaker:
         size: int = 4,
         length: int = 80,
         reference: bool = True,
+        clipped: bool = True,
         domains: tuple[str, ...] = (),
         objective: dict[str, Any] | None = None,
     ) -> Run:
@@ -63,7 +64,7 @@ class RunMaker:
         )
         for step in range(every, steps + 1, every):
             rows = [
-                rollout_row(step, group, sample, length, reference, rng)
+                rollout_row(step, group, sample, length, reference, rng) | ({} if clipped else {"clip": None})
                 for group in range(groups)
                 for sample in range(size)
             ]

@@ -208,6 +208,14 @@ def test_seeds_share_a_curve_and_settings_do_not(make_run):
     np.testing.assert_allclose(final.marks[0].y, [0.5, 0.5])
 
 
+def test_methods_are_named_where_they_tell_experiments_apart(make_run):
+    settings = [{}, {}, {"method": "grpo", "eps_low": 0.2, "eps_high": 0.2, "dual_clip": None}]
+    runs = [make_run(str(i), seed=i, steps=3, objective=o) for i, o in enumerate(settings)]
+    assert [(e.label, len(e.runs)) for e in group_runs(runs)] == [("archer", 2), ("grpo", 1)]
+    wider = make_run("3", steps=3, objective={"eps_r": 0.9})
+    assert "archer" not in [e.label for e in group_runs([*runs, wider])], "two experiments share the method"
+
+
 def test_runs_of_one_configuration_without_seeds_are_told_apart_by_name(make_run):
     runs = [make_run("one", steps=5), make_run("two", steps=5)]
     for run in runs:

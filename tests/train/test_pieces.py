@@ -2,6 +2,7 @@
 
 import json
 import math
+import threading
 
 import pytest
 import torch
@@ -134,3 +135,21 @@ def test_a_failing_tracker_warns_once_and_never_raises():
     tracker._thread.join()
     assert len(warnings) == 1
     assert "no network" in warnings[0]
+
+
+def test_a_hanging_tracker_blocks_neither_the_run_nor_its_end():
+    warnings, hold = [], threading.Event()
+
+    def connect():
+        hold.wait()
+        return lambda step, values: None, lambda: None
+
+    tracker = Tracker("wandb", connect, warnings.append)
+    for step in range(1500):
+        tracker({"step": step})
+    assert warnings == ["wandb stopped (its queue is full); metrics.jsonl stays complete"]
+    slow = Tracker("trackio", connect, warnings.append)
+    slow({"step": 1})
+    slow.close(timeout=0.05)
+    hold.set()
+    assert warnings[1:] == ["trackio stopped (still busy after 0.05 s); metrics.jsonl stays complete"]

@@ -64,7 +64,12 @@ def group_runs(runs: Sequence[Run]) -> list[Experiment]:
         label = ", ".join(
             f"{key.rsplit('.', 1)[-1]}={value}" for key, value in varied.items() if value is not None
         )
-        if not label or len(label) > 60:
+        method = varied.get("objective.method")
+        if method is not None and len({c.get("objective.method") for c, _ in gathered.values()}) == len(
+            gathered
+        ):
+            label = str(method)  # methods differ in many settings, which their name stands for
+        elif not label or len(label) > 60:
             label = members[0].name
         if any(label == other.label for other in result):
             label = str(members[0].path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,9 @@ from archer.analysis.dynamics import STEP_LABEL
 from archer.analysis.jsonl import Row
 from archer.analysis.settings import Experiment
 from archer.analysis.statistics import accuracy_by_problem, bootstrap_interval, gain_by_difficulty
+from archer.errors import DataError
+
+Rows = Sequence[Mapping[str, Any]]
 
 DIFFICULTY_EDGES = (0.0, 0.125, 0.375, 0.625, 0.875, 1.0)
 
@@ -35,7 +39,8 @@ def transfer_figure(experiments: Sequence[Experiment]) -> Figure | None:
             if len(chosen) >= 2:
                 colour = SERIES[i % len(SERIES)]
                 curves.append(accuracy_mark(experiment.label, colour, chosen))
-                gains.append(gain_mark(experiment.label, colour, chosen, i))
+                first, last = chosen[min(chosen)], chosen[max(chosen)]
+                gains.append(gain_mark(experiment.label, colour, first, last, i))
         panels += transfer_panels(domain or "Held-out problems", curves, [m for m in gains if len(m.y)])
     if not panels:
         return None
@@ -46,6 +51,38 @@ def transfer_figure(experiments: Sequence[Experiment]) -> Figure | None:
         "may be chance."
     )
     return Figure("fig10_12_transfer", "Where training helps", caption, panels, "10, 11, 12")
+
+
+def cross_domain_figure(base: Mapping[str, Rows], trained: Mapping[str, Mapping[str, Rows]]) -> Figure:
+    """Figures 11 and 12: what training on one domain changed on each, by how hard a problem was for the base model.
+
+    Args:
+        base: benchmark to the base model's records, with an even number of samples a problem.
+        trained: label of a trained model to its records by benchmark.
+
+    Raises:
+        DataError: the base shares no benchmark with a trained model, or has one sample a problem.
+    """
+    panels: list[Panel] = []
+    for name, before in base.items():
+        if not any(row["sample"] % 2 for row in before):
+            raise DataError(f"{name}: expected at least 2 samples a problem of the base model, found 1")
+        gains = [
+            gain_mark(label, SERIES[i % len(SERIES)], before, records[name], i)
+            for i, (label, records) in enumerate(trained.items())
+            if name in records
+        ]
+        panels += transfer_panels(name, [], [mark for mark in gains if len(mark.y)])
+    if not panels:
+        raise DataError("expected a benchmark that the base and a trained model share, found none")
+    caption = (
+        "Gain over the base model by its accuracy on a problem: half of its samples sort the problems, the other half "
+        "are compared, so that chance in the first does not show as gain. Whiskers are 95 % bootstrap intervals over "
+        "problems."
+    )
+    return Figure(
+        "fig11_12_cross_domain", "What training on one domain does to each", caption, panels, "11, 12"
+    )
 
 
 def transfer_panels(name: str, curves: Sequence[Mark], gains: Sequence[Mark]) -> list[Panel]:
@@ -97,9 +134,8 @@ def accuracy_mark(name: str, colour: str, evaluations: Mapping[int, Sequence[Row
     )
 
 
-def gain_mark(name: str, colour: str, evaluations: Mapping[int, Sequence[Row]], place: int) -> Mark:
-    """Mean gain from the first to the last evaluation by difficulty; ``place`` sets marks side by side."""
-    first, last = evaluations[min(evaluations)], evaluations[max(evaluations)]
+def gain_mark(name: str, colour: str, first: Rows, last: Rows, place: int) -> Mark:
+    """Mean gain from the first to the last records by difficulty; ``place`` sets marks side by side."""
     even, odd = ([row for row in first if row["sample"] % 2 == parity] for parity in (0, 1))
     bins = gain_by_difficulty(
         accuracy_by_problem(even), accuracy_by_problem(odd), accuracy_by_problem(last), DIFFICULTY_EDGES

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markdown import Markdown
 
 from archer.errors import ArcherError
 
@@ -30,9 +31,18 @@ def quiet() -> None:
     logging.disable_progress_bar()
 
 
+def show_markdown(text: str) -> None:
+    """Tables as such where there is room for them, else as their source, which nothing cuts off."""
+    if console.is_terminal and console.width >= 110:
+        console.print(Markdown(text))
+    else:
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
 def run() -> None:
     """Run the command line; an error that was raised on purpose is shown as one message, without a trace."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TQDM_DISABLE", "1")  # bars of libraries, between our own
     try:
         app()
     except ArcherError as error:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from archer.cli.app import Overrides, app, console
+from archer.cli.app import Overrides, app, console, show_markdown
 from archer.cli.reporting import gradient_of
 from archer.configs.study import StudyConfig
 
@@ -120,8 +120,6 @@ def _only(study: StudyConfig, groups: list[str]) -> StudyConfig:
 
 
 def _carry_out(study: StudyConfig, workers: int, tables_only: bool) -> None:
-    from rich.markdown import Markdown
-
     from archer.experiments import Run, collect, plan, run_study, write_study
 
     runs = plan(study)
@@ -134,7 +132,7 @@ def _carry_out(study: StudyConfig, workers: int, tables_only: bool) -> None:
     failed = [] if tables_only else run_study(runs, workers=workers, report=report)
     result = collect(study, runs)
     files = write_study(result, runs, Path(study.output) / study.name, gradient_of)
-    console.print(Markdown(result.markdown()))
+    show_markdown(result.markdown())
     console.print(f"tables, curves and report: {files[0].parent}", soft_wrap=True)
     if failed:
         raise typer.Exit(1)

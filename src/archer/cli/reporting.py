@@ -1,11 +1,11 @@
-"""``archer report``, ``archer rescore`` and ``archer watch``."""
+"""``archer report``, ``archer rescore``, ``archer cost`` and ``archer watch``."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from archer.cli.app import app, console, quiet
+from archer.cli.app import app, console, quiet, show_markdown
 
 
 @app.command()
@@ -27,6 +27,17 @@ def report(
     if figures is not None:
         written = write_figures(loaded, figures, gradient_of=gradient_of)
         console.print(f"{len(written)} figures in {figures}", soft_wrap=True)
+
+
+@app.command()
+def cost(
+    runs: Annotated[list[Path], typer.Argument(help="Run directories; several are stages of one training")],
+) -> None:
+    """Steps, stages, device hours and tokens of runs."""
+    from archer.analysis import load_run
+    from archer.analysis.cost import cost_table
+
+    show_markdown(cost_table([load_run(path) for path in runs]))
 
 
 @app.command()

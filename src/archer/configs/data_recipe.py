@@ -29,6 +29,8 @@ Form = Literal[
     "taco",
     "livecodebench",
     "leetcode",
+    "humaneval",
+    "mbpp",
     "verl",
     "trl",
 ]

@@ -84,10 +84,8 @@ def render(
     Raises:
         DataError: a system prompt is asked for and the chat already has one.
     """
+    prompt = templated(prompt, template)
     messages = ({"role": "user", "content": prompt},) if isinstance(prompt, str) else prompt
-    if template is not None:
-        last = messages[-1]
-        messages = (*messages[:-1], {**last, "content": template.replace(PROMPT_SLOT, last["content"])})
     if system_prompt is not None:
         if messages[0]["role"] == "system":
             raise row.error("prompt", "a chat without a system message", messages[0]["content"],
@@ -96,6 +94,16 @@ def render(
     if chat or not isinstance(prompt, str):
         return messages
     return messages[-1]["content"]
+
+
+def templated(prompt: str | Sequence[Message], template: str | None) -> str | tuple[Message, ...]:
+    """The template around a prompt, in a chat around its last message."""
+    if isinstance(prompt, str):
+        return prompt if template is None else template.replace(PROMPT_SLOT, prompt)
+    if template is None:
+        return tuple(prompt)
+    last = prompt[-1]
+    return (*prompt[:-1], {**last, "content": template.replace(PROMPT_SLOT, last["content"])})
 
 
 def tests_value(row: Row, field: str, value: object) -> tuple[Mapping[str, Any], ...]:

@@ -319,8 +319,7 @@ class Trainer:
                 k=settings.k,
                 seed=settings.seed,
             )
-        prompts = [self.parts.renderer.text(problem.prompt) for problem in self.parts.held_out]
-        result.write(self.records.folder / "evaluation" / f"step_{number:06d}.jsonl", prompts)
+        result.write(self.records.folder / "evaluation" / f"step_{number:06d}.jsonl")
         return result.metrics() | clock.seconds
 
     def save(self) -> None:

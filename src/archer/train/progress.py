@@ -15,10 +15,9 @@ ROWS = (
     ("pass@1 held out", "eval/pass@1", "{:.3f}"),
     ("entropy (nats)", "entropy/mean", "{:.3f}"),
     ("high-entropy tokens", "role/reasoning_share", "{:.1%}"),
-    ("clipped, reasoning", "clip/reasoning", "{:.2%}"),
-    ("clipped, knowledge", "clip/knowledge", "{:.2%}"),
-    ("KL reasoning (nats)", "kl/reasoning", "{:.4f}"),
-    ("KL knowledge (nats)", "kl/knowledge", "{:.4f}"),
+    ("clipped above, reasoning", "clip/above_reasoning", "{:.2%}"),
+    ("clipped above, knowledge", "clip/above_knowledge", "{:.2%}"),
+    ("KL to base (nats)", "kl/base", "{:.4f}"),
     ("sampled tokens/s", "speed/sampled_tokens_per_second", "{:,.0f}"),
 )
 

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 Log = Callable[[int, Mapping[str, float]], None]
+Finish = Callable[[], None]
 Warn = Callable[[str], None]
 
 
 class Tracker:
     """Feeds one service from a background thread."""
 
-    def __init__(self, name: str, connect: Callable[[], Log], warn: Warn) -> None:
+    def __init__(self, name: str, connect: Callable[[], tuple[Log, Finish]], warn: Warn) -> None:
         self.name = name
         self._warn = warn
         self._queue: queue.Queue[dict[str, Any] | None] = queue.Queue(maxsize=1000)
@@ -38,17 +39,24 @@ class Tracker:
     def close(self, timeout: float = 10.0) -> None:
         """Wait at most ``timeout`` seconds for what is queued."""
         if not self._failed:
-            self._queue.put(None)
+            try:
+                self._queue.put_nowait(None)
+            except queue.Full:
+                self._fail("its queue is full")
+                return
             self._thread.join(timeout)
+            if self._thread.is_alive():
+                self._fail(f"still busy after {timeout:g} s")
 
-    def _work(self, connect: Callable[[], Log]) -> None:
+    def _work(self, connect: Callable[[], tuple[Log, Finish]]) -> None:
         try:
-            log = connect()
+            log, finish = connect()
             while (line := self._queue.get()) is not None:
                 values = {
                     k: v for k, v in line.items() if isinstance(v, int | float) and k not in ("step", "time")
                 }
                 log(int(line["step"]), values)
+            finish()
         except Exception as error:  # noqa: BLE001 - third-party code must not reach the run
             self._fail(f"{type(error).__name__}: {error}")
 
@@ -69,7 +77,7 @@ def build_trackers(
     return [Tracker(which, connect[which], warn) for which in names]
 
 
-def _tensorboard(folder: Path) -> Log:
+def _tensorboard(folder: Path) -> tuple[Log, Finish]:
     from torch.utils.tensorboard import SummaryWriter
 
     writer = SummaryWriter(str(folder / "tensorboard"))
@@ -79,13 +87,13 @@ def _tensorboard(folder: Path) -> Log:
             writer.add_scalar(key, value, step)
         writer.flush()
 
-    return log
+    return log, writer.close
 
 
-def _project_tracker(module: str, name: str, settings: Mapping[str, Any]) -> Log:
+def _project_tracker(module: str, name: str, settings: Mapping[str, Any]) -> tuple[Log, Finish]:
     """wandb and trackio share one interface."""
     import importlib
 
     service = importlib.import_module(module)
     service.init(project="archer", name=name, config=dict(settings))
-    return lambda step, values: service.log(dict(values), step=step)
+    return lambda step, values: service.log(dict(values), step=step), service.finish

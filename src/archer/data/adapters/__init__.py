@@ -24,6 +24,8 @@ ADAPTERS: Mapping[str, Adapter] = {
     "taco": code.apps,
     "livecodebench": code.livecodebench,
     "leetcode": code.leetcode,
+    "humaneval": code.humaneval,
+    "mbpp": code.mbpp,
 }
 """Form to adapter; the form ``archer`` reads its columns from the recipe and stands in no table."""
 

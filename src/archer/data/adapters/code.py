@@ -92,6 +92,28 @@ def leetcode(row: Row) -> Problem:
     return code_problem(row, text_of(row, "problem_description"), tests, meta)
 
 
+def humaneval(row: Row) -> Problem:
+    """``prompt`` (imports, helpers and the head of a function), ``test``, ``entry_point``."""
+    prompt, entry_point = text_of(row, "prompt"), text_of(row, "entry_point")
+    script = f"{text_of(row, 'test')}\n\ncheck({entry_point})\n"
+    test = {"type": "assert", "setup": before_function(prompt, entry_point), "code": script}
+    return code_problem(row, prompt, [test], {"entry_point": entry_point})
+
+
+def mbpp(row: Row) -> Problem:
+    """The sanitized part: ``prompt``, ``test_list``, ``test_imports``; the prompt shows the tests, as is usual."""
+    asserts, setup = required(row, "test_list"), "\n".join(row.values.get("test_imports") or [])
+    shown = "\n".join(asserts)
+    prompt = f"{text_of(row, 'prompt')}\n\nYour code should pass these tests:\n\n{shown}"
+    start = {"setup": setup} if setup else {}
+    return code_problem(row, prompt, [{"type": "assert", **start, "code": code} for code in asserts], {})
+
+
+def before_function(prompt: str, entry_point: str) -> str:
+    """What stands in a prompt before the function to be completed: imports and helpers that an answer may leave out."""
+    return prompt[: prompt.rfind(f"def {entry_point}(")] if f"def {entry_point}(" in prompt else ""
+
+
 def _starter(row: Row) -> dict[str, Any]:
     starter = row.values.get("starter_code")
     return {"starter_code": starter} if isinstance(starter, str) and starter.strip() else {}
