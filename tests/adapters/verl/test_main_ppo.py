@@ -3,10 +3,12 @@
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 
 import pytest
+from verl_worker import MODEL
 
 from archer.adapters.verl.launch import write_data
 from archer.adapters.verl.overrides import Files, hydra_overrides
@@ -56,8 +58,21 @@ def cpu_overrides(ranks):
     ]
 
 
+def demo_model(folder):
+    """The demo model with a token that verl's agent loop wants of every Qwen3 tokenizer; it is never used."""
+    from transformers import AutoTokenizer
+
+    copy = shutil.copytree(MODEL, folder / "model")
+    tokenizer = AutoTokenizer.from_pretrained(copy)
+    tokenizer.add_tokens("<|im_end|>", special_tokens=True)
+    tokenizer.save_pretrained(copy)
+    return copy
+
+
 def run_main_ppo(folder, ranks, support):
-    config = load_config(RunConfig, "demo", [*SMALL, f"output={folder}"])
+    config = load_config(
+        RunConfig, "demo", [*SMALL, f"output={folder}", f"policy.model={demo_model(folder)}"]
+    )
     files = Files(folder, folder / "train/verl.parquet", folder / "held_out/verl.parquet", plain_prompts=True)
     write_data(config, files)
     machines = {"trainer.nnodes": 1, "trainer.n_gpus_per_node": ranks}

@@ -72,7 +72,7 @@ def problem_of(data_source: str, ground_truth: Any, extra_info: Mapping[str, Any
     if domain == "code":
         tests = _tests(ground_truth)
     answer = None if tests else str(ground_truth)
-    base = {"id": "", "prompt": "", "source": data_source, "meta": {}, "answer": answer}
+    base: dict[str, Any] = {"id": "", "prompt": "", "source": data_source, "meta": {}, "answer": answer}
     return from_json(base | record | {"domain": domain, "tests": tests})
 
 

@@ -5,34 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydantic import Field, field_validator
-
-from archer.configs.base import Config
 from archer.configs.loading import build_config
 from archer.configs.objective import (
-    ArcherConfig,
     ArcherReleasedConfig,
     EightyTwentyConfig,
     ObjectiveConfig,
 )
 from archer.configs.objective_base import EntropyPool
+from archer.configs.verl import VerlConfig
 from archer.errors import ConfigError
 from archer.objectives import needs
 
 TRAINER_MODE = "archer_sync"
 PLUGIN = "archer"
 """Name of the entry point in the group ``verl.plugins``."""
-
-
-class VerlSettings(Config):
-    """The block ``archer`` of a verl configuration."""
-
-    objective: ObjectiveConfig = Field(default_factory=ArcherConfig, discriminator="method")
-
-    @field_validator("objective", mode="before")
-    @classmethod
-    def _method_defaults_to_archer(cls, value: Any) -> Any:
-        return {"method": "archer", **value} if isinstance(value, Mapping) else value
 
 
 def read_objective(config: Mapping[str, Any]) -> ObjectiveConfig:
@@ -45,7 +31,7 @@ def read_objective(config: Mapping[str, Any]) -> ObjectiveConfig:
         ConfigError: a field of ``archer`` is wrong, the method needs what verl can't give, or one of verl's own
             settings would change the objective without a word. All of these are listed in one message.
     """
-    objective = build_config(VerlSettings, config.get("archer") or {}, where="archer").objective
+    objective = build_config(VerlConfig, config.get("archer") or {}, where="archer").objective
     problems = [*method_problems(objective), *_setting_problems(config, objective)]
     if problems:
         raise ConfigError("this verl configuration can't train Archer:\n- " + "\n- ".join(problems))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 
 from archer.adapters.verl.loss import archer_loss
@@ -68,8 +67,9 @@ class ArcherTrainerSync(PPOTrainerSync):  # type: ignore[misc]
             keys=batch.keys, partition_id=batch.partition_id, select_fields=names
         )
         nested_mask = data["response_mask"]
-        _, group = np.unique(np.array(data.pop("uid").tolist(), dtype=str), return_inverse=True)
-        rows = self._rows(data.to_padded_tensor(), torch.from_numpy(group))
+        numbers: dict[str, int] = {}
+        group = [numbers.setdefault(uid, len(numbers)) for uid in data.pop("uid").tolist()]
+        rows = self._rows(data.to_padded_tensor(), torch.tensor(group))
         fields = row_fields(prepare_step(rows, self.objective))
         unscorable_B = ~rows.reward_B.isfinite()
         metrics["archer/unscorable"] = float(unscorable_B.float().mean())
@@ -90,7 +90,7 @@ class ArcherTrainerSync(PPOTrainerSync):  # type: ignore[misc]
             think_end_B = torch.where(is_tag_BT.any(1), is_tag_BT.int().argmax(1), -1)
         return StepRows(
             reward_B=data["rm_scores"].sum(1).float(),
-            group_B=group_B.long(),
+            group_B=group_B,
             mask_BT=data["response_mask"].bool(),
             old_logp_BT=data["old_log_probs"].float(),
             old_entropy_BT=data["entropy"].float() if "entropy" in data else None,
