@@ -22,8 +22,12 @@ class Server:
         self.limit, self.version, self.updates = limit, 0, 0
         self.generator = torch.Generator().manual_seed(seed)
 
-    @torch.no_grad()
     async def generate(self, prompt_ids, sampling_params, request_id, **_):
+        # torch.no_grad as a decorator would hide from Ray that this is a coroutine.
+        with torch.no_grad():
+            return self._sampled(prompt_ids, sampling_params)
+
+    def _sampled(self, prompt_ids, sampling_params):
         temperature = float(sampling_params.get("temperature", 1.0))
         limit = int(sampling_params.get("max_tokens", self.limit))
         ids, past, tokens, logps = torch.tensor([list(prompt_ids)]), None, [], []
