@@ -24,6 +24,10 @@ class PolicyError(ArcherError, RuntimeError):
     """A model or tokenizer can't be loaded, or can't do what was asked of it."""
 
 
+class EngineError(ArcherError, RuntimeError):
+    """A sampling engine failed, can't be reached, or holds other weights than it should."""
+
+
 class RewardError(ArcherError, RuntimeError):
     """A scorer failed in a way that the settings do not allow to be masked."""
 

@@ -77,6 +77,11 @@ class Rollout:
     ``token_ids`` are the sampled ids, the end-of-sequence id included when it was sampled; they are trained
     as they are, never decoded and encoded again. ``logp`` and ``entropy`` hold one value a token, under the
     policy and at the temperature that sampled them.
+
+    Attributes:
+        entropy: empty where the engine gives none.
+        policy_version: number of weight updates that the sampling weights had seen.
+        weights: checksum of the sampling weights; empty where the engine samples with the trainer's own.
     """
 
     prompt_ids: tuple[int, ...]
@@ -88,6 +93,7 @@ class Rollout:
     key: str = ""
     sample: int = 0
     policy_version: int = 0
+    weights: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +125,8 @@ class TokenBatch:
         grade_BT: float64 graded roles filled in by ``prepare``: how much of a reasoning token each one is, in
             [0, 1], or the number of its role.
         response_B: int64 number of each response within the whole step, stable under any split.
+        weight_BT: factor of each token's policy loss, a constant, float; None is 1 everywhere. The KL to the
+            reference is not weighted.
     """
 
     logp_BT: Tensor
@@ -132,6 +140,7 @@ class TokenBatch:
     reasoning_BT: Tensor | None = None
     grade_BT: Tensor | None = None
     response_B: Tensor | None = None
+    weight_BT: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)

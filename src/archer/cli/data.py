@@ -1,5 +1,6 @@
 """``archer data``."""
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -25,16 +26,25 @@ def data_build(
     overrides: Overrides = None,
 ) -> None:
     """Build a training set from raw problem sets."""
-    from archer.configs.data_recipe import DataRecipe
+    from archer.configs.data_recipe import DataRecipe, SamplerConfig
     from archer.configs.loading import load_config
-    from archer.data import build
+    from archer.data import ScoredSampler, build
 
     config = load_config(DataRecipe, recipe, overrides or [])
-    with Bar(console=console, transient=True) as bar:
+    with ExitStack() as models, Bar(console=console, transient=True) as bar:
+
+        def make_sampler(settings: SamplerConfig) -> ScoredSampler:
+            # Imported only here: a recipe without a difficulty stage needs no framework.
+            from archer.evaluation.filtering import FilterModel
+
+            sampling = bar.add_task(f"responses of {settings.model}", total=None)
+            return models.enter_context(FilterModel(settings, lambda: bar.advance(sampling)))
+
         task = bar.add_task("reading", total=None)
         card = build(
             config,
             output,
+            make_sampler,
             progress=lambda p: bar.update(
                 task, description=f"{p.number}/{p.stages} {p.stage}", completed=p.done, total=p.total
             ),

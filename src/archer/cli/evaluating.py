@@ -12,7 +12,9 @@ from archer.cli.app import app, console, quiet, show_markdown
 
 if TYPE_CHECKING:
     from archer.configs.benchmark import BenchmarkConfig
+    from archer.configs.engine import EngineConfig
     from archer.evaluation.tables import BenchmarkScore
+    from archer.policy.tokenizer import PromptRenderer
     from archer.types import Problem
 
 Settings = Mapping[str, Any]
@@ -47,6 +49,10 @@ def evaluate(
     max_prompt_tokens: int = 4096,
     template: Annotated[str | None, typer.Option(help="Text around each prompt, with {prompt} in it")] = None,
     reward: Annotated[str | None, typer.Option(help="math, paper, procedural or code")] = None,
+    engine: Annotated[str, typer.Option(help="What samples: local, vllm or server")] = "local",
+    base_url: Annotated[
+        str | None, typer.Option(help="Of a server with the OpenAI completions protocol, with /v1")
+    ] = None,
     max_batch: int = 64,
     seed: int = 1234,
     output: Annotated[Path, typer.Option(help="Folder for responses and tables")] = Path("evaluations"),
@@ -59,6 +65,8 @@ def evaluate(
 
     The same command continues a killed evaluation without sampling again what is stored.
     """
+    from archer.configs.engine import EngineConfig
+    from archer.configs.loading import build_config
     from archer.errors import ConfigError
     from archer.evaluation.benchmarks import load_benchmark
 
@@ -80,13 +88,17 @@ def evaluate(
         Path(os.environ["ARCHER_BENCHMARKS"]) if "ARCHER_BENCHMARKS" in os.environ else None
     )
     chosen = {name: (config, load_benchmark(name, config, folder)) for name, config in asked.items()}
+    engine_values = {"engine": engine, "max_batch": max_batch} | (
+        {} if base_url is None else {"server": {"base_url": base_url}}
+    )
+    engine_config = build_config(EngineConfig, engine_values, where="archer eval")
     scores: dict[str, dict[str, BenchmarkScore]] = {}
     for model in models:
         label, _, place = model.rpartition("=")
         label = label or Path(place).stem if place.endswith(".gguf") else label or Path(place).name
         if label in scores:
             raise ConfigError(f"archer eval: two models are called {label}; name them with LABEL=MODEL")
-        scores[label] = _evaluate_model(place, label, chosen, output, max_batch, max_prompt_tokens, seed)
+        scores[label] = _evaluate_model(place, label, chosen, output, engine_config, max_prompt_tokens, seed)
     _publish({name: config.title for name, config in asked.items()}, scores, output)
 
 
@@ -169,7 +181,7 @@ def _evaluate_model(
     label: str,
     chosen: "Mapping[str, tuple[BenchmarkConfig, list[Problem]]]",
     output: Path,
-    max_batch: int,
+    engine: "EngineConfig",
     max_prompt_tokens: int,
     seed: int,
 ) -> "dict[str, BenchmarkScore]":
@@ -177,31 +189,29 @@ def _evaluate_model(
     from archer.configs.loading import build_config
     from archer.configs.policy import PolicyConfig
     from archer.data import fingerprint
-    from archer.errors import DataError
     from archer.evaluation.store import SampleStore, fill
     from archer.evaluation.tables import BenchmarkScore
     from archer.policy.model import Policy
-    from archer.policy.tokenizer import PromptRenderer
+    from archer.policy.tokenizer import PromptRenderer, load_tokenizer
     from archer.rewards import build_scorer
-    from archer.rollout.local import LocalSampler
+    from archer.rollout.engines import build_sampler
+    from archer.rollout.weights import checksum, policy_weights
 
     source, _, file = place.rpartition("/") if place.endswith(".gguf") else (place, "", None)
     policy_config = build_config(PolicyConfig, {"model": source, "gguf_file": file}, where="archer eval")
-    policy = Policy(policy_config)
-    renderer = PromptRenderer(policy.tokenizer, policy_config)
-    sampler = LocalSampler(policy, max_batch)
+    renderer = PromptRenderer(load_tokenizer(policy_config), policy_config)
+    longest = max(
+        _longest_prompt(name, problems, renderer, max_prompt_tokens) + config.sampling.max_response_tokens
+        for name, (config, problems) in chosen.items()
+    )
+    policy = Policy(policy_config) if engine.engine == "local" else None
+    sampler = build_sampler(engine, policy or policy_config, longest)
+    weights = f"as the {engine.engine} has them" if policy is None else checksum(policy_weights(policy))
     scores = {}
     for name, (config, problems) in chosen.items():
-        lengths = {problem.id: len(renderer.ids(problem.prompt)) for problem in problems}
-        longest = max(lengths, key=lengths.__getitem__)
-        if lengths[longest] > max_prompt_tokens:
-            raise DataError(
-                f"benchmark {name}, problem {longest}: the prompt has {lengths[longest]} tokens, the limit is "
-                f"{max_prompt_tokens}; raise --max-prompt-tokens (leaving problems out would change the score)"
-            )
         settings = {
             "model": place,
-            "weights": policy.fingerprint(),
+            "weights": weights,
             "prompt_template": renderer.fingerprint(),
             "problems": fingerprint(problems),
             "k": config.k,
@@ -223,6 +233,24 @@ def _evaluate_model(
             )
         scores[name] = BenchmarkScore(config.k, store.metrics(), accuracy_by_problem(store.records))
     return scores
+
+
+def _longest_prompt(name: str, problems: "list[Problem]", renderer: "PromptRenderer", limit: int) -> int:
+    """Tokens of the longest prompt.
+
+    Raises:
+        DataError: it is above the limit.
+    """
+    from archer.errors import DataError
+
+    lengths = {problem.id: len(renderer.ids(problem.prompt)) for problem in problems}
+    longest = max(lengths, key=lengths.__getitem__)
+    if lengths[longest] > limit:
+        raise DataError(
+            f"benchmark {name}, problem {longest}: the prompt has {lengths[longest]} tokens, the limit is {limit}; "
+            "raise --max-prompt-tokens (leaving problems out would change the score)"
+        )
+    return lengths[longest]
 
 
 def _publish(

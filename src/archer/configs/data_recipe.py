@@ -13,6 +13,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from archer.configs.base import Config
 from archer.configs.data import Columns, RowsConfig
+from archer.configs.engine import Engine, EngineConfig
+from archer.configs.reward import RewardConfig
 
 Form = Literal[
     "archer",
@@ -173,24 +175,28 @@ class DecontaminateStage(StageBase):
     near: Annotated[Literal["report", "drop", "off"], BeforeValidator(_off)] = "report"
 
 
-class SamplerConfig(Config):
-    """The model that a difficulty filter samples from, and how.
+class SamplerConfig(EngineConfig):
+    """The model that a difficulty filter samples from, how, and the grader.
 
     Attributes:
-        model: hub name or folder, or the model name of a server.
+        model: hub name or folder; also of a server's model, whose tokenizer is needed here.
         revision: commit of a hub model; a change of it makes the stage run again.
-        engine: ``local``, ``vllm``, or ``openai`` for a server with the OpenAI protocol at ``base_url``.
+        gguf_file: file name within ``model``, for weights in GGUF form.
+        max_prompt_tokens: problems with longer prompts are not sampled and count as unscorable.
         template: prompt template given to the model, with ``{prompt}``.
+        reward: the grader.
     """
 
     model: str
     revision: str | None = None
-    engine: Literal["local", "vllm", "openai"] = "vllm"
-    base_url: str | None = None
+    gguf_file: str | None = None
+    engine: Engine = "vllm"
     temperature: Annotated[float, Field(ge=0)] = 0.8
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     max_tokens: Annotated[int, Field(gt=0)] = 32768
+    max_prompt_tokens: Annotated[int, Field(gt=0)] = 4096
     template: str | None = None
+    reward: RewardConfig = RewardConfig()
 
 
 class DifficultyStage(StageBase):

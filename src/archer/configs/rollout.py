@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field, PositiveInt, model_validator
 
 from archer.configs.base import Config
+from archer.configs.engine import EngineConfig
 
 
 class SamplingConfig(Config):
@@ -16,18 +17,16 @@ class SamplingConfig(Config):
     max_response_tokens: PositiveInt = 1024
 
 
-class RolloutConfig(SamplingConfig):
+class RolloutConfig(SamplingConfig, EngineConfig):
     """Sampling for training.
 
     Only temperature is allowed to shape the distribution: with top-p or top-k the sampled tokens would come
     from a renormalised distribution that the importance ratio does not see.
     """
 
-    engine: Literal["local", "vllm"] = "local"
     group_size: int = Field(default=16, ge=2, description="responses per prompt, G (paper section 5.1)")
     max_prompt_tokens: PositiveInt = 1024
     overlong_prompts: Literal["drop", "refuse"] = "drop"
-    max_batch: PositiveInt = Field(default=64, description="sequences decoded at once")
 
     @model_validator(mode="after")
     def _ratio_must_be_defined(self) -> "RolloutConfig":

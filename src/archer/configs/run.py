@@ -45,3 +45,23 @@ class RunConfig(Config):
                 "evaluation.data is needed while train.eval_every is above 0; set one of the two"
             )
         return self
+
+    @model_validator(mode="after")
+    def _the_engine_can_train(self) -> "RunConfig":
+        engine, old = self.rollout.engine, self.train.old_logps
+        if engine == "server":
+            raise ValueError(
+                "rollout.engine: a server's weights can't be changed from here, so it can't train; use local or vllm "
+                "(archer eval and archer data build do sample from servers)"
+            )
+        if engine == "vllm" and old == "sampler":
+            raise ValueError(
+                "train.old_logps: vLLM gives no entropies, so old log-probabilities can't come from the sampler; "
+                "use auto or recompute"
+            )
+        if self.train.importance_limit is not None and engine == "local" and old != "recompute":
+            raise ValueError(
+                "train.importance_limit: needs old log-probabilities from another pass than the sampler's; set "
+                "train.old_logps: recompute, or rollout.engine: vllm"
+            )
+        return self

@@ -44,6 +44,11 @@ class TrainConfig(Config):
         old_logps: where log-probabilities of the sampling policy come from. ``sampler`` takes those recorded while
             sampling, ``recompute`` a pass of the trainer; ``auto`` takes the sampler's in float32, and recomputes
             from the next step on where they differ by more than ``max_ratio_error``, with a notice.
+            Engines other than ``local`` give no entropies, so their samples are always recomputed.
+        importance_limit: C of truncated importance sampling: where old log-probabilities are recomputed, each token's
+            policy loss is multiplied by min(pi_old / pi_engine, C), which corrects for an engine whose probabilities
+            differ from the trainer's. null trains the objective as it is written; ``engine/logp_gap`` tells whether it
+            matters. 2 is usual.
         max_ratio_error: largest abs(ratio - 1) allowed before a step's first update.
         track_kl: measure the KL of the sampling policy to the base model in every step (``kl/base``) even where the
             objective has no KL term; costs a forward pass of the base model.
@@ -60,6 +65,7 @@ class TrainConfig(Config):
     overlong_factor: float = Field(default=1.0, gt=0)
     mask_truncated: bool = False
     old_logps: Literal["auto", "sampler", "recompute"] = "auto"
+    importance_limit: float | None = Field(default=None, gt=0)
     max_ratio_error: float = Field(default=1e-4, gt=0)
     track_kl: bool = False
     eval_every: NonNegativeInt = 10

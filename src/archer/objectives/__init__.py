@@ -6,6 +6,7 @@ A step computes ``needs(config)``, calls ``prepare`` once on all of its rows, th
 
 from archer.objectives.advantages import group_advantages
 from archer.objectives.aggregation import Counts, aggregate
+from archer.objectives.correction import engine_gap, truncated_importance
 from archer.objectives.dispatch import Needs, count, needs, prepare, token_losses
 from archer.objectives.ratios import importance_ratio, kl_estimate
 from archer.objectives.roles import entropy_rank, reasoning_roles
@@ -17,6 +18,7 @@ __all__ = [
     "Needs",
     "aggregate",
     "count",
+    "engine_gap",
     "entropy_rank",
     "group_advantages",
     "importance_ratio",
@@ -29,4 +31,5 @@ __all__ = [
     "reasoning_roles",
     "shape_rewards",
     "token_losses",
+    "truncated_importance",
 ]

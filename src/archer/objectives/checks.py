@@ -25,6 +25,7 @@ def _constants(batch: TokenBatch) -> dict[str, Tensor | None]:
         "old_entropy_BT": batch.old_entropy_BT,
         "entropy_BT": batch.entropy_BT,
         "ref_logp_BT": batch.ref_logp_BT,
+        "weight_BT": batch.weight_BT,
     }
 
 

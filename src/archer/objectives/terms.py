@@ -29,6 +29,11 @@ def reference_kl(batch: TokenBatch, config: ObjectiveBase, *weights: float) -> T
     return kl_estimate(batch.logp_BT, reference, config.kl_estimator, config.kl_max)
 
 
+def weighted(batch: TokenBatch, loss_BT: Tensor) -> Tensor:
+    """The policy loss times ``weight_BT``; call it before a KL to the reference is added."""
+    return loss_BT if batch.weight_BT is None else batch.weight_BT * loss_BT
+
+
 def loss_terms(
     batch: TokenBatch,
     loss_BT: Tensor,
@@ -56,10 +61,11 @@ def uniform_terms(
     keep_BT: Tensor | None = None,
     mask_BT: Tensor | None = None,
 ) -> LossTerms:
-    """Terms of a method with one KL weight: ``loss + beta KL`` and the usual metrics.
+    """Terms of a method with one KL weight: ``weight loss + beta KL`` and the usual metrics.
 
     Tokens outside ``keep_BT`` have loss 0 and still count; tokens outside ``mask_BT`` do not count.
     """
+    loss_BT = weighted(batch, loss_BT)
     kl = reference_kl(batch, config, config.beta)
     if kl is not None:
         loss_BT = loss_BT + config.beta * kl

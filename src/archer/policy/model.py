@@ -1,7 +1,6 @@
 """The policy: a Hugging Face causal language model with its tokenizer, its reference and its log-probabilities."""
 
 import copy
-import hashlib
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -94,15 +93,6 @@ class Policy:
         """Remember the present weights as the reference. With LoRA nothing is copied: the adapter is switched off."""
         if self.config.lora is None and self._reference is None:
             self._reference = copy.deepcopy(self.model).requires_grad_(False)
-
-    def fingerprint(self) -> str:
-        """Hash of the weights: every parameter's name, shape and an evenly spaced sample of 256 of its values."""
-        digest = hashlib.sha256()
-        for name, parameter in self.model.named_parameters():
-            flat = parameter.detach().flatten()
-            sample = flat[:: max(1, len(flat) // 256)].float().cpu()
-            digest.update(f"{name} {list(parameter.shape)}".encode() + sample.numpy().tobytes())
-        return digest.hexdigest()[:16]
 
     def save(self, folder: Path) -> None:
         """Write the model (with LoRA: the adapter) and tokenizer in Hugging Face form."""

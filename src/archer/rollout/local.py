@@ -47,6 +47,10 @@ class LocalSampler:
         self.max_batch = max_batch
         self.policy_version = 0
 
+    def sync(self, version: int) -> None:
+        """See ``Sampler.sync``: the weights are the policy's own."""
+        self.policy_version = version
+
     def sample(
         self,
         requests: Sequence[SampleRequest],

@@ -38,6 +38,13 @@ class Sampler(Protocol):
 
     policy_version: int
 
+    def sync(self, version: int) -> None:
+        """Take the trained policy's present weights, which have seen ``version`` updates.
+
+        Raises:
+            EngineError: the engine can't take them, or holds others afterwards.
+        """
+
     def sample(
         self,
         requests: Sequence[SampleRequest],
@@ -49,7 +56,7 @@ class Sampler(Protocol):
         """Sample ``request.n`` responses for each request, in the order of the requests.
 
         The random stream of a response depends on ``(seed, key, sample)`` alone, never on what else is in the
-        batch.
+        batch. An engine without entropies leaves ``Rollout.entropy`` empty.
         """
 
 

@@ -14,10 +14,12 @@ from torch import Tensor
 
 from archer.configs.run import RunConfig
 from archer.data import PromptStream
+from archer.errors import EngineError
 from archer.evaluation.evaluate import evaluate, sample_and_score
 from archer.objectives import (
     aggregate,
     count,
+    engine_gap,
     group_advantages,
     kl_estimate,
     needs,
@@ -25,6 +27,7 @@ from archer.objectives import (
     prepare,
     shape_rewards,
     token_losses,
+    truncated_importance,
 )
 from archer.policy.model import Policy
 from archer.policy.tokenizer import PromptRenderer
@@ -87,8 +90,10 @@ class Trainer:
         self.optimizer = build_optimizer(self.parameters, config.optimizer)
         self.step_number = 0
         self.updates = 0
-        self.recompute = config.train.old_logps == "recompute" or (
-            config.train.old_logps == "auto" and self.policy.causal_lm.dtype.itemsize < 4
+        self.recompute = (
+            config.train.old_logps == "recompute"
+            or config.rollout.engine != "local"
+            or (config.train.old_logps == "auto" and self.policy.causal_lm.dtype.itemsize < 4)
         )
         self.stream_state = parts.stream.state()
         self.saved_step = -1
@@ -130,13 +135,15 @@ class Trainer:
         with clock.phase("step"):
             with clock.phase("sample"), self.interrupt.allowed():
                 groups = self.collect(number, meter)
+            self._check_version(groups)
             if not groups:
                 self.records.event(number, "warning", "no group had different rewards; nothing was trained")
                 return {**meter.values(), **clock.seconds, "optim/updates": 0.0, "optim/skipped": 1.0}
             data = self.score_tokens(groups, clock, meter)
             with clock.phase("update"):
                 visit = self.update(number, data, meter)
-        self.parts.sampler.policy_version = self.updates
+            with clock.phase("push"):
+                self.parts.sampler.sync(self.updates)
         every = self.config.train.rollout_log_every
         if every and (number % every == 0 or number == 1):
             self.records.rollouts(number, groups, data, visit, self.policy.tokenizer)
@@ -176,6 +183,15 @@ class Trainer:
         measure(seen, meter)
         return kept
 
+    def _check_version(self, groups: Sequence[Group]) -> None:
+        """Every response must come from the present weights."""
+        for rollout in (r for group in groups for r in group.rollouts):
+            if rollout.policy_version != self.updates:
+                raise EngineError(
+                    f"response {rollout.sample} of {rollout.key} was sampled by weights of version "
+                    f"{rollout.policy_version}; expected {self.updates}, the trainer's"
+                )
+
     def score_tokens(self, groups: Sequence[Group], clock: Clock, meter: Meter) -> StepData:
         """Old and reference log-probabilities, advantages and roles: all constants of the update."""
         data = assemble(groups, mask_truncated=self.config.train.mask_truncated)
@@ -183,6 +199,11 @@ class Trainer:
         if self.recompute:
             with clock.phase("old"):
                 logp_BT, entropy_BT = self._constants(data, self.policy.logps)
+            limit, sampled_BT = self.config.train.importance_limit, batch.old_logp_BT
+            meter.add(engine_gap(logp_BT, sampled_BT, batch.mask_BT, limit))
+            if limit is not None:
+                weight_BT = truncated_importance(logp_BT, sampled_BT, batch.mask_BT, limit)
+                batch = replace(batch, weight_BT=weight_BT)
             batch = replace(batch, logp_BT=logp_BT, old_logp_BT=logp_BT, old_entropy_BT=entropy_BT)
         if self.reference:
             with clock.phase("reference"):
@@ -348,7 +369,7 @@ class Trainer:
         self.optimizer.load_state_dict(dict(state.optimizer))
         self.parts.stream.restore(state.stream)
         self.stream_state = dict(state.stream)
-        self.parts.sampler.policy_version = state.updates
+        self.parts.sampler.sync(state.updates)
 
 
 def _mix(seed: int, step: int, attempt: int) -> int:

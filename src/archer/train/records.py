@@ -127,7 +127,6 @@ class RunRecords:
                     "tokens": [tokenizer.decode([token]) for token in rollout.token_ids],
                     "token_ids": list(rollout.token_ids),
                     "logp": _rounded(rollout.logp),
-                    "entropy": _rounded(rollout.entropy),
                     **_token_lists(data, row, len(rollout.token_ids), visit),
                     "reward": verdict.score,
                     "status": verdict.status,
@@ -135,6 +134,7 @@ class RunRecords:
                     "reason": verdict.reason,
                     "finish_reason": rollout.finish_reason,
                     "policy_version": rollout.policy_version,
+                    "weights": rollout.weights,
                 }
                 lines.append(json.dumps(record, ensure_ascii=False) + "\n")
                 row += 1
@@ -200,6 +200,9 @@ def _token_lists(data: StepData, row: int, length: int, visit: LastVisit) -> dic
 
     roles = batch.reasoning_BT
     return {
+        "entropy": listed(batch.old_entropy_BT),
+        "old_logp": listed(batch.old_logp_BT),
+        "weight": listed(batch.weight_BT),
         "reasoning": None if roles is None else roles[row, :length].tolist(),
         "ratio": listed(visit.ratio_BT),
         "clip": None if visit.clip_BT is None else visit.clip_BT[row, :length].tolist(),

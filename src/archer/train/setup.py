@@ -13,7 +13,7 @@ from archer.errors import CheckpointError, ConfigError
 from archer.policy.model import Policy
 from archer.policy.tokenizer import PromptRenderer
 from archer.rewards import Scorer, build_scorer
-from archer.rollout.local import LocalSampler
+from archer.rollout.engines import build_sampler
 from archer.train.checkpoint import load_state, newest_checkpoint
 from archer.train.interrupt import Interrupt, Interrupted
 from archer.train.loop import Parts, Trainer
@@ -115,7 +115,7 @@ def _parts(config: RunConfig, scorer: Scorer, records: RunRecords) -> Parts:
     return Parts(
         policy=policy,
         renderer=renderer,
-        sampler=build_sampler(config.rollout.engine, policy, config.rollout.max_batch),
+        sampler=build_sampler(config.rollout, policy, _longest(config)),
         scorer=scorer,
         stream=PromptStream(problems, config.train.seed),
         held_out=held_out,
@@ -124,16 +124,13 @@ def _parts(config: RunConfig, scorer: Scorer, records: RunRecords) -> Parts:
     )
 
 
-def build_sampler(engine: str, policy: Policy, max_batch: int) -> LocalSampler:
-    """The sampling engine of a run."""
-    if engine != "local":
-        raise ConfigError(f"rollout.engine: {engine} is not available in this version; use local")
-    return LocalSampler(policy, max_batch)
+def _longest(config: RunConfig) -> int:
+    response = max(config.rollout.max_response_tokens, config.evaluation.max_response_tokens or 0)
+    return config.rollout.max_prompt_tokens + response
 
 
 def _check_lengths(config: RunConfig, policy: Policy) -> None:
-    response = max(config.rollout.max_response_tokens, config.evaluation.max_response_tokens or 0)
-    total = config.rollout.max_prompt_tokens + response
+    total = _longest(config)
     if total > policy.max_tokens:
         raise ConfigError(
             f"rollout.max_prompt_tokens + max_response_tokens is {total}, but the model has {policy.max_tokens} "

@@ -7,7 +7,7 @@ from archer.objectives.metrics import token_report
 from archer.objectives.ratios import importance_ratio
 from archer.objectives.roles import by_role, roles_of
 from archer.objectives.surrogates import clipped_surrogate
-from archer.objectives.terms import loss_terms, reference_kl
+from archer.objectives.terms import loss_terms, reference_kl, weighted
 from archer.types import LossPart, LossTerms, TokenBatch
 
 
@@ -20,7 +20,7 @@ def archer(batch: TokenBatch, config: ArcherConfig) -> LossTerms:
     ratio = importance_ratio(batch.logp_BT, batch.old_logp_BT)
     kl = reference_kl(batch, config, config.beta_r, config.beta_k)
     eps = by_role(reasoning, config.eps_r, config.eps_k, ratio.dtype)
-    loss = clipped_surrogate(ratio, batch.advantage_BT, eps, eps, config.dual_clip)
+    loss = weighted(batch, clipped_surrogate(ratio, batch.advantage_BT, eps, eps, config.dual_clip))
     if kl is not None:
         loss = loss + by_role(reasoning, config.beta_r, config.beta_k, kl.dtype) * kl
     report = token_report(batch, ratio, eps_low=eps, eps_high=eps, kl_BT=kl, reasoning_BT=reasoning)
@@ -40,7 +40,7 @@ def archer_released(batch: TokenBatch, config: ArcherReleasedConfig) -> LossTerm
     k_high = config.eps_k if config.eps_k_high is None else config.eps_k_high
     low = by_role(reasoning, r_low, config.eps_k, ratio.dtype)
     high = by_role(reasoning, config.eps_r, k_high, ratio.dtype)
-    loss = clipped_surrogate(ratio, batch.advantage_BT, low, high, config.dual_clip)
+    loss = weighted(batch, clipped_surrogate(ratio, batch.advantage_BT, low, high, config.dual_clip))
     report = token_report(batch, ratio, eps_low=low, eps_high=high, kl_BT=kl, reasoning_BT=reasoning)
     if kl is None:
         return loss_terms(batch, loss, report)

@@ -54,7 +54,7 @@ from archer.objectives.metrics import share, token_report
 from archer.objectives.ratios import importance_ratio
 from archer.objectives.roles import above, entropy_rank, pool_entropy, pool_positions, pool_sum, rank_of
 from archer.objectives.surrogates import clipped_surrogate
-from archer.objectives.terms import loss_terms, reference_kl
+from archer.objectives.terms import loss_terms, reference_kl, weighted
 from archer.types import LossTerms, TokenBatch
 
 SHARPEST = 1e-12
@@ -177,7 +177,7 @@ def _graded_terms(
 ) -> LossTerms:
     ratio = importance_ratio(batch.logp_BT, batch.old_logp_BT)
     kl = reference_kl(batch, config, largest_beta)
-    loss = clipped_surrogate(ratio, batch.advantage_BT, eps_BT, eps_BT, config.dual_clip)
+    loss = weighted(batch, clipped_surrogate(ratio, batch.advantage_BT, eps_BT, eps_BT, config.dual_clip))
     if kl is not None:
         loss = loss + beta_BT * kl
     report = token_report(

@@ -12,7 +12,7 @@ from archer.objectives.checks import require
 from archer.objectives.metrics import token_report
 from archer.objectives.roles import roles_of
 from archer.objectives.surrogates import clipped_surrogate
-from archer.objectives.terms import loss_terms, uniform_terms
+from archer.objectives.terms import loss_terms, uniform_terms, weighted
 from archer.types import LossPart, LossTerms, TokenBatch
 
 LOG_SEQUENCE_RATIO_LIMIT = 10.0
@@ -60,7 +60,7 @@ def espo(batch: TokenBatch, config: EspoConfig) -> LossTerms:
         group_ratio = sequence_ratio(batch, mask)
         group_eps = config.alpha / math.log(config.vocabulary_size) * row_mean(entropy, mask)
         loss = clipped_surrogate(group_ratio, batch.advantage_BT, group_eps, group_eps)
-        parts[name] = LossPart(loss / groups.clamp(min=1), mask)
+        parts[name] = LossPart(weighted(batch, loss) / groups.clamp(min=1), mask)
         ratio = torch.where(mask, group_ratio.detach(), ratio)
         eps = torch.where(mask, group_eps, eps)
     report = token_report(batch, ratio, eps_low=eps, eps_high=eps, reasoning_BT=reasoning)
