@@ -57,6 +57,7 @@ def test_a_ray_address_goes_to_verl(capsys):
         ("train.zero_variance=refill", "train.zero_variance"),
         ("train.overlong_buffer=16", "train.overlong_buffer"),
         ("train.mask_truncated=true", "train.mask_truncated"),
+        ("train.importance_limit=2", "train.importance_limit"),
         ("train.old_logps=sampler", "train.old_logps"),
         ("evaluation.max_response_tokens=32", "evaluation.max_response_tokens"),
         ("optimizer.schedule=linear", "optimizer.schedule"),

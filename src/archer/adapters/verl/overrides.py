@@ -125,6 +125,7 @@ def _unsupported(config: RunConfig) -> Iterator[str]:
         (train.zero_variance != "keep", "train.zero_variance", train.zero_variance, "keep"),
         (train.overlong_buffer is not None, "train.overlong_buffer", train.overlong_buffer, "null"),
         (train.mask_truncated, "train.mask_truncated", True, "false"),
+        (train.importance_limit is not None, "train.importance_limit", train.importance_limit, "null"),
         (
             train.old_logps == "sampler",
             "train.old_logps",
