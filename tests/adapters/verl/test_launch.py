@@ -1,6 +1,7 @@
 """A run's configuration as a verl command."""
 
 import importlib.util
+import os
 import shlex
 import subprocess
 import sys
@@ -96,8 +97,14 @@ def test_verl_reads_the_command_and_the_trainer_accepts_it(verl_on_cpu, tmp_path
 
 
 def test_verl_check_finds_the_plugin_or_says_why_not():
+    # Other tests of this session make verl load the CPU platform, which a process of its own would not find.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("VERL_")}
     done = subprocess.run(
-        [sys.executable, "-m", "archer.cli", "verl-check"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "archer.cli", "verl-check"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
     )
     if importlib.util.find_spec("verl") is None:
         assert done.returncode == 1

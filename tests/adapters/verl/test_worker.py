@@ -156,7 +156,7 @@ def test_with_uniform_ranges_it_is_the_loss_of_verl(worker, policy, weight):
     assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-5)
     assert_same_gradient(found, expected)
     by_role, _ = in_verl(worker, policy, objective_of(ARCHER))
-    assert abs(by_role["loss"] - theirs["loss"]) > 1e-2
+    assert abs(by_role["loss"] - theirs["loss"]) > 1e-3, "roles must matter on these rows"
 
 
 def test_a_fifth_of_the_tokens_is_reasoning(worker, policy):
