@@ -4,8 +4,13 @@ First line in: folder, prompts, n, tokens. Every further line: sample once, answ
 """
 
 import json
+import os
 import sys
 import time
+
+# vLLM reads these on import: its cache in GiB beside other processes, and threads where the system puts them.
+os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "4")
+os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
 
 from vllm import LLM, SamplingParams
 
