@@ -120,7 +120,7 @@ def metrics_row(step: int, steps: int, reference: bool, rng: np.random.Generator
         "tokens/sampled": 2000,
         "tokens/trained": 1900,
         "time/sample": 6 + noise(0.3),
-        "time/score": 0.5,
+        "time/push": 0.5,
         "time/reference": 1.0,
         "time/update": 4 + noise(0.2),
         "time/step": 12.0,

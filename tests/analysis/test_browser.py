@@ -108,6 +108,25 @@ def test_the_drawn_curve_is_the_recorded_one(open_report):
     assert opened.problems == []
 
 
+def test_empty_bins_of_a_density_lie_below_its_axis(open_report):
+    page = open_report().page
+    page.locator("#figure-fig03_regions-0").scroll_into_view_if_needed()
+    page.wait_for_selector("#figure-fig03_regions-0 .main-svg")
+    recorded, drawn, axis = page.evaluate("""() => {
+      const node = document.querySelector('#figure-fig03_regions-0 .plot');
+      const marks = DATA.figures[node.dataset.figure][0].marks.filter((mark) => mark.kind === 'area');
+      const traces = node.data.filter((trace) => trace.fill === 'tozeroy');
+      return [marks.map((m) => m.y), traces.map((t) => t.y), node.layout.yaxis2.range];
+    }""")
+    assert len(recorded) == len(drawn) == 2
+    for shares, heights in zip(recorded, drawn, strict=True):
+        assert 0 in shares, "a density without empty bins tests nothing"
+        assert len(heights) == len(shares) + 1, "the last bin has a right edge"
+        for share, height in zip(shares, heights[:-1], strict=True):
+            assert height == share if share else np.log10(height) < axis[0]
+            assert share == 0 or axis[0] < np.log10(share) < axis[1]
+
+
 def test_every_colouring_shows_the_values_of_the_records(open_report):
     opened = open_report()
     page = opened.page

@@ -15,7 +15,7 @@ from archer.analysis.paper import (
     region_figure,
     token_figure,
 )
-from archer.analysis.scan import RATIO_EDGES, scan_run
+from archer.analysis.scan import scan_run
 from archer.analysis.settings import group_runs
 from archer.analysis.statistics import smooth
 from archer.analysis.transfer import transfer_figure
@@ -94,7 +94,8 @@ def test_regions_reach_as_far_as_the_objective_changes(make_run):
 
 def test_region_density_is_the_spread_of_the_runs_own_tokens(make_run, gradient):
     run = make_run(steps=20, every=10)
-    figure = region_figure(gradient, scan_run(run), "archer")
+    scan = scan_run(run)
+    figure = region_figure(gradient, scan, "archer")
     areas = {mark.colour: mark for mark in figure.panels[0].marks if mark.kind == "area"}
     ratios = {True: [], False: []}
     for _, file in run.rollout_files():
@@ -103,8 +104,69 @@ def test_region_density_is_the_spread_of_the_runs_own_tokens(make_run, gradient)
                 for ratio, role in zip(row["ratio"], row["reasoning"], strict=True):
                     ratios[role].append(np.log(ratio))
     for role, colour in ((True, "reasoning"), (False, "knowledge")):
-        expected = np.histogram(ratios[role], RATIO_EDGES)[0] / len(ratios[role])
+        expected = np.histogram(ratios[role], scan.settings.ratio_edges)[0] / len(ratios[role])
         np.testing.assert_allclose(areas[colour].y, expected)
+
+
+def test_density_of_a_sequence_method_is_that_of_the_ratio_it_clips(make_run, gradient):
+    run = make_run(objective={"method": "gspo", "eps_low": 3e-4, "eps_high": 4e-4}, steps=10, every=10)
+    scan = scan_run(run)
+    edges = scan.settings.ratio_edges
+    assert (edges[0], edges[-1]) == pytest.approx((-4e-3, 4e-3))
+    expected = np.zeros(len(edges) - 1)
+    for row in map(json.loads, run.rollout_files()[0][1].read_text().splitlines()):
+        if row["ratio"] and row["advantage"] > 0:
+            place = np.clip(np.mean(np.log(row["ratio"])), edges[0], edges[-1])
+            expected += len(row["ratio"]) * np.histogram(place, edges)[0]
+    np.testing.assert_array_equal(scan.density[1, True] + scan.density[1, False], expected)
+    figure = region_figure(gradient, scan, "gspo")
+    assert figure.panels[0].x_range == pytest.approx((np.exp(-4e-3), np.exp(4e-3)))
+    assert "whole response" in figure.caption
+
+
+def test_captions_name_thin_lines_and_bands(make_run):
+    reward = next(chart for chart in CHARTS if chart.id == "reward")
+    evaluation = next(chart for chart in CHARTS if chart.id == "evaluation")
+    alone, more = [make_run("a", steps=30)], [make_run(str(i), seed=i, steps=30) for i in range(2)]
+    assert dynamics_figure(reward, group_runs(alone)).caption.endswith("Thin: each step; thick: smoothed.")
+    assert dynamics_figure(reward, group_runs(more)).caption.endswith("Band: lowest to highest of 2 seeds.")
+    for line in (json.loads(text) for text in (alone[0].path / "metrics.jsonl").open()):
+        alone[0].metrics[line["step"]].update({k + "_interval": 0.1 for k in line if k == "eval/avg@8"})
+    assert dynamics_figure(evaluation, group_runs(alone)).caption.endswith("Band: 95 % interval.")
+
+
+def test_seeds_that_share_a_curve_are_counted_in_its_name(make_run):
+    (experiment,) = group_runs([make_run(str(i), seed=i, steps=3) for i in range(3)])
+    assert experiment.label == "0 (3 seeds)"
+
+
+def test_a_log_axis_is_used_only_where_it_has_ticks(make_run):
+    run = make_run(steps=5)
+    chart = next(chart for chart in CHARTS if chart.id == "ratio")
+    assert dynamics_figure(chart, group_runs([run])).panels[0].y_log
+    for row in run.metrics[1:]:
+        row.update({"ratio/max": 1.2, "ratio/min": 0.9})
+    assert not dynamics_figure(chart, group_runs([run])).panels[0].y_log
+
+
+def test_gain_and_accuracy_before_come_from_the_same_samples(make_run):
+    run = make_run(steps=10)
+    records = run.evaluations()
+    points = transfer_figure(group_runs([run])).panels[1].marks[1]
+    odd, after = {}, {}
+    for row in records[0]:
+        if row["sample"] % 2:
+            odd.setdefault(row["problem_id"], []).append(row["reward"])
+    for row in records[10]:
+        after.setdefault(row["problem_id"], []).append(row["reward"])
+    even = {
+        p: np.mean([r["reward"] for r in records[0] if r["problem_id"] == p and r["sample"] % 2 == 0])
+        for p in odd
+    }
+    hard = [p for p in odd if even[p] < 0.125]
+    assert points.x[0] == pytest.approx(np.mean([np.mean(odd[p]) for p in hard]))
+    assert points.x[0] + points.y[0] == pytest.approx(np.mean([np.mean(after[p]) for p in hard]))
+    assert all(x + y <= 1 for x, y in zip(points.x, points.y, strict=True)), "no accuracy above 1"
 
 
 def test_token_figure_agrees_with_a_plain_count(make_run):
@@ -172,7 +234,6 @@ def test_dynamics_of_one_run_are_its_rows(make_run):
     ]
     assert [m.name for m in figures["evaluation"].panels[0].marks] == [
         "avg@8",
-        "pass@1",
         "pass@2",
         "pass@4",
         "pass@8",

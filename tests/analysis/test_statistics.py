@@ -251,9 +251,11 @@ def test_gain_by_difficulty_bins_by_the_first_and_subtracts_the_second():
     before = {"a": 0.2, "b": 0.5, "c": 0.9}
     after = {"a": 0.5, "b": 0.75, "c": 0.8, "d": 1.0}
     bins = gain_by_difficulty(place, before, after, (0.0, 0.5, 1.0))
-    assert [(low, high) for low, high, _ in bins] == [(0.0, 0.5), (0.5, 1.0)]
-    np.testing.assert_allclose(bins[0][2], [0.3])
-    np.testing.assert_allclose(sorted(bins[1][2]), [-0.1, 0.25])
+    assert [bin[:2] for bin in bins] == [(0.0, 0.5), (0.5, 1.0)]
+    np.testing.assert_allclose(bins[0][2], [0.2])
+    np.testing.assert_allclose(bins[0][3], [0.3])
+    np.testing.assert_allclose(bins[1][2], [0.5, 0.9])
+    np.testing.assert_allclose(bins[1][3], [0.25, -0.1])
 
 
 def test_gain_by_difficulty_shows_no_gain_where_there_is_none():

@@ -28,6 +28,7 @@ class Mark:
         colour: a name from ``PALETTE``.
         x, y: coordinates.
         low, high: band around a line, or whiskers of points.
+        band: what the band is, in words.
         smooth: window to the smoothed ``y``.
         dash: drawn dashed, so that meaning never hangs on colour alone.
         secondary: drawn against the right axis.
@@ -41,6 +42,7 @@ class Mark:
     y: Numbers = ()
     low: Numbers = ()
     high: Numbers = ()
+    band: str = ""
     smooth: Mapping[int, Numbers] = field(default_factory=dict)
     dash: bool = False
     secondary: bool = False

@@ -15,8 +15,10 @@ from archer.analysis.settings import Experiment
 from archer.analysis.statistics import smooth
 
 STEP_LABEL = "Training step"
-EVALUATION_KEY = r"eval/(.*/)?(avg@\d+|pass@(1|2|4|8|16|32|64|128))"
-"""Evaluation metrics that are drawn; pass@k for powers of two, as its other values lie between."""
+EVALUATION_KEY = r"eval/(.*/)?(avg@\d+|pass@(2|4|8|16|32|64|128))"
+"""Evaluation metrics that are drawn; pass@k for powers of two, as its other values lie between; pass@1 is avg@K."""
+LOG_SPAN = 3.0
+"""A log axis is used where the values span at least this factor; below it would have one tick."""
 INTERVAL = "_interval"
 """Ending of the key that holds the half-width of a metric's 95 % interval."""
 
@@ -177,7 +179,8 @@ CHARTS: Sequence[Chart] = (
         "Loss",
         "Loss of the objective",
         [Curve("optim/loss", "Loss", "series0")],
-        "The value hovers near 0 by construction and is no measure of progress; look for jumps.",
+        "Its level follows from which responses are long and from their advantages, so it is no measure of "
+        "progress; look for jumps.",
     ),
     Chart(
         "groups",
@@ -189,8 +192,8 @@ CHARTS: Sequence[Chart] = (
             Curve("reward/all_wrong_share", "All wrong (groups)", "series1", dash=True),
             Curve("reward/unscorable_share", "Unscorable (responses)", "series3", dash=True),
         ],
-        "Groups whose rewards are all equal give no gradient; too many all-right ones mean that the problems "
-        "have become too easy, all-wrong ones that they are too hard.",
+        "Groups whose rewards are all equal teach nothing, as their advantages are 0; too many all-right ones "
+        "mean that the problems have become too easy, all-wrong ones that they are too hard.",
     ),
     Chart(
         "phases",
@@ -198,15 +201,14 @@ CHARTS: Sequence[Chart] = (
         "Seconds per step",
         [
             Curve("time/sample", "Sample", "series0"),
-            Curve("time/score", "Score", "series1"),
             Curve("time/old", "Old policy", "neutral", dash=True),
             Curve("time/reference", "Reference", "series2"),
             Curve("time/update", "Update", "series3"),
             Curve("time/evaluate", "Evaluate", "series4", dash=True),
-            Curve("time/checkpoint", "Checkpoint", "series5", dash=True),
+            Curve("time/push", "Push weights", "series1", dash=True),
         ],
-        "The highest line is the phase worth making faster; evaluation and checkpoints appear only at their "
-        "steps.",
+        "The highest line is the phase worth making faster; an evaluation takes its time only at its steps. "
+        "Rewards are computed while sampling goes on.",
     ),
     Chart(
         "speed",
@@ -229,10 +231,15 @@ def series(run: Run, key: str) -> tuple[FloatArray, FloatArray]:
     return table[:, 0], table[:, 1]
 
 
+def shown(value: float, sign: str = "") -> str:
+    """A number as text: four significant digits, whole from 1,000."""
+    return f"{value:{sign},.0f}" if abs(value) >= 1000 else f"{value:{sign}.4g}"
+
+
 def with_interval(row: Row, key: str) -> str:
     """A metric of one step as text, with the half-width of its 95 % interval where the run recorded one."""
     half = row.get(key + INTERVAL)
-    return f"{row[key]:.4g}" + (f" ± {half:.2g}" if isinstance(half, int | float) else "")
+    return shown(row[key]) + (f" ± {half:.2g}" if isinstance(half, int | float) else "")
 
 
 def across_seeds(runs: Sequence[Run], key: str) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
@@ -252,7 +259,7 @@ def curve_mark(experiment: Experiment, key: str, name: str, colour: str, *, dash
     steps, mean, low, high = across_seeds(experiment.runs, key)
     if not steps.size:
         return None
-    banded = len(experiment.runs) > 1
+    banded = seeds = len(experiment.runs) > 1
     half_steps, half = series(experiment.runs[0], key + INTERVAL)
     if not banded and np.array_equal(half_steps, steps):
         banded, low, high = True, mean - half, mean + half
@@ -264,6 +271,9 @@ def curve_mark(experiment: Experiment, key: str, name: str, colour: str, *, dash
         y=mean,
         low=low if banded else (),
         high=high if banded else (),
+        band=(f"Band: lowest to highest of {len(experiment.runs)} seeds" if seeds else "Band: 95 % interval")
+        if banded
+        else "",
         smooth={window: smooth(mean, window) for window in SMOOTHING_WINDOWS if 2 * window <= len(mean)},
         dash=dash,
     )
@@ -313,19 +323,31 @@ def dynamics_figure(chart: Chart, experiments: Sequence[Experiment]) -> Figure |
             title = chart.title if len(curves) == 1 else f"{chart.title}: {curve.name}"
             panels.append(step_panel(chart, title, marks))
     panels = [panel for panel in panels if panel.marks]
-    return Figure(chart.id, chart.title, chart.caption, panels, chart.paper) if panels else None
+    if not panels:
+        return None
+    return Figure(chart.id, chart.title, chart.caption + line_notes(panels), panels, chart.paper)
+
+
+def line_notes(panels: Sequence[Panel]) -> str:
+    """What thin lines and bands are, for the end of a caption; empty where there are none."""
+    marks = [mark for panel in panels for mark in panel.marks if mark.kind == "line"]
+    notes = [" Thin: each step; thick: smoothed."] if any(mark.smooth for mark in marks) else []
+    notes += sorted({f" {mark.band}." for mark in marks if mark.band})
+    return "".join(notes)
 
 
 def step_panel(chart: Chart, title: str, found: Sequence[Mark | None]) -> Panel:
     """A panel with the training step on the x axis."""
     marks = [mark for mark in found if mark is not None]
+    values = [float(value) for mark in marks for value in (*mark.y, *mark.low, *mark.high)]
+    y_log = chart.y_log and min(values, default=0) > 0 and max(values) >= LOG_SPAN * min(values)
     return Panel(
         title,
         STEP_LABEL,
         chart.y_label,
         marks,
-        y_log=chart.y_log,
-        y_range=None if chart.y_log else range_of_constant(marks),
+        y_log=y_log,
+        y_range=None if y_log else range_of_constant(marks),
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from archer.analysis.charts import Figure, Mark, Numbers, Panel
 from archer.analysis.cloud import visible
-from archer.analysis.dynamics import INTERVAL, natural, series, with_interval
+from archer.analysis.dynamics import INTERVAL, STEP_LABEL, natural, series, shown, with_interval
 from archer.analysis.figures import FigureSet
 from archer.analysis.jsonl import Row
 from archer.analysis.paper import TokenFigure
@@ -24,7 +24,16 @@ Data = dict[str, Any]
 
 TOKEN_LIMIT = 20_000
 """Most tokens that the page holds for Figure 1, the most frequent first."""
-PHASES = ("sample", "score", "old", "reference", "update", "evaluate", "checkpoint")
+PHASES = ("sample", "old", "reference", "update", "push")
+EVALUATION_NAMES = {
+    "length_mean": "Mean length (tokens)",
+    "tokens": "Tokens sampled",
+    "distinct_share": "Distinct responses (share)",
+    "finished_score": "Mean score of finished responses",
+    "truncated_share": "Truncated (share)",
+    "unscorable_share": "Unscorable (share)",
+    "repetition": "Repetition (share)",
+}
 HIGH_REPETITION = 0.1
 
 
@@ -87,6 +96,7 @@ def panel_data(panel: Panel) -> Data:
         "x": {
             "label": panel.x_label,
             "log": panel.x_log,
+            "steps": panel.x_label == STEP_LABEL,
             "range": numbers(panel.x_range) if panel.x_range else None,
             "ticks": list(panel.ticks),
             "tick_labels": panel.tick_names(),
@@ -180,6 +190,7 @@ def overview(run: Run, scan: Scan) -> Data:
     """What the overview says of one run."""
     times = [row["time"] for row in run.metrics if "time" in row]
     phases = {phase: total(run, f"time/{phase}") for phase in PHASES}
+    steps, evaluations = total(run, "time/step"), total(run, "time/evaluate")
     return {
         "name": run.name,
         "path": str(run.path),
@@ -188,8 +199,13 @@ def overview(run: Run, scan: Scan) -> Data:
             ("Steps", f"{run.metrics[-1]['step']:,}" if run.metrics else "0"),
             ("Last written", f"{moment(times[-1])} UTC" if times else "–"),
             ("Tokens sampled", f"{total(run, 'tokens/sampled'):,.0f}"),
-            ("Time in steps", f"{total(run, 'time/step') / 60:,.1f} min"),
-            *((f"… {phase}", f"{seconds / 60:,.1f} min") for phase, seconds in phases.items() if seconds),
+            ("Time in steps", f"{steps / 60:,.1f} min"),
+            *(
+                (f"… {phase}", f"{seconds / 60:,.1f} min")
+                for phase, seconds in phases.items()
+                if seconds > 0.005 * steps
+            ),
+            *([("Time in evaluations", f"{evaluations / 60:,.1f} min")] if evaluations else []),
         ],
         "evaluation": before_after(run),
         "config": [(key, str(value)) for key, value in flatten(run.config).items()],
@@ -211,15 +227,21 @@ def before_after(run: Run) -> Data | None:
         "steps": (first["step"], last["step"]),
         "rows": [
             {
-                "name": key.removeprefix("eval/"),
+                "name": evaluation_name(key),
                 "before": with_interval(first, key),
                 "after": with_interval(last, key),
-                "change": f"{last[key] - first[key]:+.4g}",
+                "change": shown(last[key] - first[key], sign="+"),
             }
             for key in sorted(both, key=natural)
             if isinstance(first[key], int | float) and isinstance(last[key], int | float)
         ],
     }
+
+
+def evaluation_name(key: str) -> str:
+    """An evaluation metric in words; a benchmark's name stays in front."""
+    *where, name = key.removeprefix("eval/").split("/")
+    return "/".join([*where, EVALUATION_NAMES.get(name, name)])
 
 
 def event_row(event: Row) -> Data:

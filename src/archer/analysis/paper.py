@@ -8,10 +8,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from archer.analysis.charts import Figure, Mark, Panel
-from archer.analysis.dynamics import CHARTS, STEP_LABEL, dynamics_figure, expand, range_of_constant, series
+from archer.analysis.dynamics import (
+    CHARTS,
+    STEP_LABEL,
+    dynamics_figure,
+    expand,
+    line_notes,
+    range_of_constant,
+    series,
+)
 from archer.analysis.records import FloatArray
-from archer.analysis.scan import RATIO_EDGES, Scan, Summary
-from archer.analysis.settings import Experiment
+from archer.analysis.scan import Scan, Summary
+from archer.analysis.settings import WIDE_SPAN, Experiment
 from archer.analysis.statistics import (
     SCOPES,
     BoolArray,
@@ -28,6 +36,20 @@ RATIO_GRID: FloatArray = np.geomspace(0.1, 12.0, 1601)
 RATIO_NEAR = (0.25, 4.0)
 """The ratios drawn, unless a region begins or ends outside."""
 RATIO_TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
+REGION_NOTES: Mapping[str, str] = {
+    "archer-soft": "Ranges follow a token's entropy without a step; drawn are one token above the threshold and one "
+    "below it.",
+    "archer-k": "Shown are the two outer grades; the others lie between.",
+    "gspo": "The ratio is that of the whole response, so both roles share one line; the outermost bars hold all "
+    "tokens beyond.",
+    "espo": "The ratio is that of the role's tokens in the response; ranges grow with their mean entropy and are "
+    "drawn at 1 nat for reasoning, 0.1 nats for knowledge.",
+    **dict.fromkeys(
+        ("hapo", "hapo-released"),
+        "Ranges follow a token's entropy: drawn at the threshold for reasoning and at the most certain token for "
+        "knowledge; above the threshold the upper range is wider.",
+    ),
+}
 SCOPE_STYLE: Mapping[Scope, tuple[str, str, bool]] = {
     "response": ("Threshold per response (Archer)", "series1", False),
     "group": ("Threshold per group", "series2", False),
@@ -50,8 +72,8 @@ class TokenFigure:
             return f"No two tokens occurred {self.min_count:,} times; lower the minimum count to see any."
         return (
             f"The {len(self.high)} tokens of highest and of lowest mean entropy among those seen at least "
-            f"{self.min_count:,} times. The paper finds connectors and decisions where the policy hesitates, "
-            "word endings, numbers and formulas where it is sure."
+            f"{self.min_count:,} times, the largest word the most extreme. The paper finds connectors and decisions "
+            "where the policy hesitates, word endings, numbers and formulas where it is sure."
         )
 
 
@@ -172,10 +194,12 @@ def region_figure(gradient: Gradient, scan: Scan, label: str) -> Figure:
     """
     panels = [region_panel(gradient, scan, sign) for sign in (1, -1)]
     caption = (
-        "The lines are the pull of the objective on a token's log-probability, from its own gradient; where "
-        "a line is at 0 the token no longer learns. Tinted: ratios at which only one role still learns. "
-        "Filled: how the run's own tokens spread."
+        "The lines are the pull of the reward on a token's log-probability, from the objective's own gradient, "
+        "the KL to the reference aside; where a line is at 0 the token no longer learns from its reward. Tinted: "
+        "ratios at which only one role still learns. Filled: how the run's own tokens spread."
     )
+    if scan.settings.method in REGION_NOTES:
+        caption += f" {REGION_NOTES[scan.settings.method]}"
     if not scan.roles_recorded:
         caption += (
             f" The run has no roles; its tokens are split at the {scan.settings.rho}-quantile of entropy."
@@ -185,17 +209,21 @@ def region_figure(gradient: Gradient, scan: Scan, label: str) -> Figure:
 
 def region_panel(gradient: Gradient, scan: Scan, sign: int) -> Panel:
     """The panel of one sign of the advantage."""
-    pull = {role: -gradient(RATIO_GRID, sign, role) for role in (True, False)}
-    shown = window(pull)
-    inside = (shown[0] <= RATIO_GRID) & (shown[1] >= RATIO_GRID)
-    ratio = RATIO_GRID[inside]
+    grid, edges = RATIO_GRID, np.exp(scan.settings.ratio_edges)
+    narrow = edges[-1] < np.exp(WIDE_SPAN) * (1 - 1e-9)
+    if narrow:
+        grid = np.geomspace(edges[0], edges[-1], len(RATIO_GRID))
+    pull = {role: -gradient(grid, sign, role) for role in (True, False)}
+    shown = (float(grid[0]), float(grid[-1])) if narrow else window(pull)
+    inside = (shown[0] <= grid) & (shown[1] >= grid)
+    ratio = grid[inside]
     marks: list[Mark] = []
     for role, name, colour in (
         (True, "Only reasoning learns", "reasoning"),
         (False, "Only knowledge learns", "knowledge"),
     ):
         only = (pull[role] != 0) & (pull[not role] == 0)
-        for number, (low, high) in enumerate(intervals(only)):
+        for number, (low, high) in enumerate(intervals(grid, only)):
             marks.append(Mark("vspan", "" if number else name, colour, x=[low, high]))
     for role, name, colour in (
         (True, "Reasoning tokens", "reasoning"),
@@ -204,9 +232,7 @@ def region_panel(gradient: Gradient, scan: Scan, sign: int) -> Panel:
         counts = scan.density.get((sign, role))
         if counts is not None and counts.sum():
             density = counts / counts.sum()
-            marks.append(
-                Mark("area", f"{name}, spread", colour, x=np.exp(RATIO_EDGES), y=density, secondary=True)
-            )
+            marks.append(Mark("area", f"{name}, spread", colour, x=edges, y=density, secondary=True))
     marks.append(Mark("line", "Reasoning tokens, pull", "reasoning", x=ratio, y=pull[True][inside]))
     marks.append(
         Mark("line", "Knowledge tokens, pull", "knowledge", x=ratio, y=pull[False][inside], dash=True)
@@ -218,7 +244,7 @@ def region_panel(gradient: Gradient, scan: Scan, sign: int) -> Panel:
         marks,
         x_log=True,
         x_range=shown,
-        ticks=RATIO_TICKS,
+        ticks=np.linspace(edges[0], edges[-1], 5).round(4).tolist() if narrow else RATIO_TICKS,
         y2_label="Share of tokens (log scale)",
     )
 
@@ -230,10 +256,10 @@ def window(pull: Mapping[bool, FloatArray]) -> tuple[float, float]:
     return RATIO_NEAR if near.all() else (float(RATIO_GRID[0]), float(RATIO_GRID[-1]))
 
 
-def intervals(active: BoolArray) -> list[tuple[float, float]]:
-    """Ratio intervals in which ``active`` ``[R]`` holds on ``RATIO_GRID``, edges between grid points."""
+def intervals(grid: FloatArray, active: BoolArray) -> list[tuple[float, float]]:
+    """Ratio intervals in which ``active`` ``[R]`` holds on ``grid`` ``[R]``, edges between grid points."""
     change = np.flatnonzero(np.diff(active.astype(np.int8), prepend=0, append=0))
-    edges = np.concatenate([RATIO_GRID[:1], np.sqrt(RATIO_GRID[1:] * RATIO_GRID[:-1]), RATIO_GRID[-1:]])
+    edges = np.concatenate([grid[:1], np.sqrt(grid[1:] * grid[:-1]), grid[-1:]])
     return [(float(edges[a]), float(edges[b])) for a, b in zip(change[::2], change[1::2], strict=True)]
 
 
@@ -253,7 +279,9 @@ def dynamics_overview(experiments: Sequence[Experiment]) -> Figure | None:
         "Reward should rise while entropy falls slowly and repetition stays low; a fast fall of entropy with "
         "rising repetition is collapse."
     )
-    return Figure("fig04_05_dynamics", "Training dynamics", caption, panels, "4, 5") if panels else None
+    if not panels:
+        return None
+    return Figure("fig04_05_dynamics", "Training dynamics", caption + line_notes(panels), panels, "4, 5")
 
 
 def ablation_figure(experiments: Sequence[Experiment]) -> Figure | None:
@@ -266,7 +294,7 @@ def ablation_figure(experiments: Sequence[Experiment]) -> Figure | None:
     names = ", ".join(keys[:4]) + (f" and {len(keys) - 4} more settings" if len(keys) > 4 else "")
     caption = (
         f"The runs differ in {names or 'nothing but their names'}. The best setting keeps entropy from falling "
-        "early without holding the score back; bands and whiskers span the seeds."
+        "early without holding the score back; whiskers span the seeds." + line_notes(panels)
     )
     return Figure(
         "fig07_09_ablation", "Settings compared", caption, [*([final] if final else []), *panels], "7, 8, 9"

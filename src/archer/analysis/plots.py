@@ -13,6 +13,7 @@ import numpy as np
 
 from archer.analysis.charts import PALETTE, Figure, Mark, Panel
 from archer.analysis.cloud import place_words, rank_sizes, visible
+from archer.analysis.dynamics import STEP_LABEL
 from archer.analysis.paper import TokenFigure
 from archer.analysis.statistics import TokenMean
 from archer.errors import MissingDependencyError
@@ -107,7 +108,8 @@ def draw_panels(figure: Figure) -> Canvas:
     rows = ceil(len(figure.panels) / columns)
     canvas = new_canvas(5.4 * columns, 4.3 * rows, figure.title, figure.caption)
     for i, panel in enumerate(figure.panels, 1):
-        draw_panel(canvas.add_subplot(rows, columns, i), panel)
+        title = panel.title if len(figure.panels) > 1 or panel.title != figure.title else ""
+        draw_panel(canvas.add_subplot(rows, columns, i), panel, title)
     return canvas
 
 
@@ -123,14 +125,19 @@ def new_canvas(width: float, height: float, title: str, caption: str) -> Canvas:
     return canvas
 
 
-def draw_panel(axes: Axes, panel: Panel) -> None:
+def draw_panel(axes: Axes, panel: Panel, title: str) -> None:
     """One pair of axes."""
+    from matplotlib.ticker import MaxNLocator, NullFormatter, ScalarFormatter
+
     right = axes.twinx() if panel.y2_label else None
-    axes.set(title=plain(panel.title), xlabel=plain(panel.x_label), ylabel=plain(panel.y_label))
+    axes.set(title=plain(title), xlabel=plain(panel.x_label), ylabel=plain(panel.y_label))
     if panel.x_log:
         axes.set_xscale("log")
+    elif not panel.ticks and panel.x_label == STEP_LABEL:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if panel.y_log:
         axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(ScalarFormatter())
     if panel.ticks:
         axes.set_xticks(list(panel.ticks), labels=[plain(name) for name in panel.tick_names()])
         axes.minorticks_off()
@@ -140,6 +147,7 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
         axes.set_ylim(*panel.y_range)
     if right is not None:
         right.set(ylabel=plain(panel.y2_label), yscale="log")
+        right.yaxis.set_minor_formatter(NullFormatter())
         right.grid(visible=False)
         axes.set_zorder(right.get_zorder() + 1)
         axes.patch.set_visible(False)
@@ -210,8 +218,8 @@ def draw_cloud(axes: Axes, tokens: Sequence[TokenMean], colour: str) -> None:
     for path, box, centre in zip(paths, boxes, centres, strict=True):
         shift = Affine2D().translate(centre[0] - box.x0 - box.width / 2, centre[1] - box.y0 - box.height / 2)
         axes.add_patch(PathPatch(path.transformed(shift), facecolor=colour, edgecolor="none"))
-    axes.set_aspect("equal")
     axes.autoscale_view()
+    axes.set_aspect("equal", adjustable="datalim")
 
 
 def draw_rankings(figure: TokenFigure) -> Canvas:

@@ -22,9 +22,6 @@ from archer.analysis.statistics import (
     roles,
 )
 
-RATIO_EDGES: FloatArray = np.linspace(np.log(1 / 16), np.log(16), 160)
-"""Bin edges of the log importance ratio; an odd number of bins, so that ratio 1 lies in the middle of one."""
-
 
 @dataclass(frozen=True, slots=True)
 class Summary:
@@ -62,7 +59,7 @@ class Scan:
     """What one pass gathered.
 
     Attributes:
-        density: (sign of the advantage, reasoning) to token counts per bin of ``RATIO_EDGES``.
+        density: (sign of the advantage, reasoning) to token counts per bin of ``settings.ratio_edges``.
         roles_recorded: every response carries the roles that training used.
         notes: what the reader skipped.
     """
@@ -104,7 +101,7 @@ def scan_run(run: Run, keep: Keep | None = None) -> Scan:
             share = {scope: mean(marked[scope][i]) for scope in SCOPES}
             summaries.append(summarise(response, share))
             scan.tokens.add(response.token_ids, response.tokens, response.entropy)
-            count_ratios(scan.density, response, marked["response"][i])
+            count_ratios(scan.density, response, marked["response"][i], scan.settings)
             scan.roles_recorded &= response.reasoning is not None
         scan.summaries = summaries + scan.summaries
         if keep is not None:
@@ -164,11 +161,12 @@ def token_clipping(response: Response) -> tuple[NDArray[np.int8], BoolArray] | N
 
 
 def count_ratios(
-    density: dict[tuple[int, bool], FloatArray], response: Response, assigned: BoolArray
+    density: dict[tuple[int, bool], FloatArray], response: Response, assigned: BoolArray, settings: Settings
 ) -> None:
     """Adds the response's tokens to the counts of log ratio by sign of the advantage and role.
 
-    ``assigned`` ``[T]`` are the roles used where the run recorded none.
+    The ratio is the one that the objective clips: of GSPO the geometric mean over the response, of ESPO that over the
+    role's tokens in it. ``assigned`` ``[T]`` are the roles used where the run recorded none.
     """
     if response.ratio is None or not response.advantage:
         return
@@ -176,8 +174,13 @@ def count_ratios(
     roles_T = assigned if response.reasoning is None else response.reasoning
     with np.errstate(divide="ignore"):
         log_ratio = np.log(response.ratio)
+    if settings.method == "gspo":
+        log_ratio = np.full_like(log_ratio, mean(log_ratio))
     for reasoning in (True, False):
-        counts = log_ratio_counts(log_ratio[roles_T == reasoning], RATIO_EDGES)
+        own = log_ratio[roles_T == reasoning]
+        if settings.method == "espo":
+            own = np.full_like(own, mean(own))
+        counts = log_ratio_counts(own, settings.ratio_edges)
         density[sign, reasoning] = density.get((sign, reasoning), 0.0) + counts
 
 

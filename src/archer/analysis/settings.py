@@ -6,9 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from archer.analysis.records import Run, flatten
+import numpy as np
+
+from archer.analysis.records import FloatArray, Run, flatten
 
 PAPER_RHO = 0.8
+WIDE_SPAN = float(np.log(16))
+NARROW = 0.02
+NARROW_SPAN = 10.0
+"""Of a clip range narrower than ``NARROW``, this many times its width is binned on either side of ratio 1."""
 LABELS_ONLY = {"seed", "name", "output", "run_dir", "notes"}
 """Last parts of keys that tell runs apart without changing the experiment."""
 
@@ -20,11 +26,14 @@ class Settings:
     Attributes:
         rho: quantile of the entropy threshold.
         tie_is_reasoning: role of a token at the threshold.
+        ratio_edges: bin edges of the log importance ratio, an odd number of bins, so that ratio 1 lies in the middle
+            of one; from 1/16 to 16, or near 1 where the clip range is as narrow as that of GSPO.
     """
 
     method: str
     rho: float
     tie_is_reasoning: bool
+    ratio_edges: FloatArray
 
 
 def read_settings(run: Run) -> Settings:
@@ -34,7 +43,16 @@ def read_settings(run: Run) -> Settings:
         method=str(run.setting("objective.method") or ""),
         rho=PAPER_RHO if rho is None else float(rho),
         tie_is_reasoning=run.setting("objective.tie") != "knowledge",
+        ratio_edges=ratio_edges(run),
     )
+
+
+def ratio_edges(run: Run) -> FloatArray:
+    """Bin edges of the log importance ratio that suit the clip range of a run."""
+    named = [run.setting(f"objective.{key}") for key in ("eps_low", "eps_high")]
+    widest = max((float(eps) for eps in named if eps is not None), default=1.0)
+    span = NARROW_SPAN * widest if widest < NARROW else WIDE_SPAN
+    return np.linspace(-span, span, 160)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +88,7 @@ def group_runs(runs: Sequence[Run]) -> list[Experiment]:
         ):
             label = str(method)  # methods differ in many settings, which their name stands for
         elif not label or len(label) > 60:
-            label = members[0].name
+            label = members[0].name + (f" ({len(members)} seeds)" if len(members) > 1 else "")
         if any(label == other.label for other in result):
             label = str(members[0].path)
         result.append(Experiment(label, members, varied))

@@ -203,7 +203,7 @@ def gain_by_difficulty(
     before: Mapping[str, float],
     after: Mapping[str, float],
     edges: Sequence[float],
-) -> list[tuple[float, float, FloatArray]]:
+) -> list[tuple[float, float, FloatArray, FloatArray]]:
     """Gain in accuracy of the problems of each difficulty.
 
     ``place`` and ``before`` should come from different samples of the starting model: sorting by a noisy
@@ -216,13 +216,15 @@ def gain_by_difficulty(
         edges: increasing bin edges; a bin holds its lower edge, the last bin its upper edge too.
 
     Returns:
-        (low edge, high edge, gains ``[n]``) for each bin that holds a problem.
+        (low edge, high edge, accuracies before ``[n]``, gains ``[n]``) for each bin that holds a problem.
     """
     shared = sorted(place.keys() & before.keys() & after.keys())
-    gain = np.asarray([after[p] - before[p] for p in shared], np.float64)
-    start = np.asarray([place[p] for p in shared], np.float64)
-    bins = np.clip(np.searchsorted(edges, start, side="right") - 1, 0, len(edges) - 2)
-    return [(edges[i], edges[i + 1], gain[bins == i]) for i in range(len(edges) - 1) if (bins == i).any()]
+    start = np.asarray([before[p] for p in shared], np.float64)
+    gain = np.asarray([after[p] for p in shared], np.float64) - start
+    sorter = np.asarray([place[p] for p in shared], np.float64)
+    bins = np.clip(np.searchsorted(edges, sorter, side="right") - 1, 0, len(edges) - 2)
+    held = [i for i in range(len(edges) - 1) if (bins == i).any()]
+    return [(edges[i], edges[i + 1], start[bins == i], gain[bins == i]) for i in held]
 
 
 def log_ratio_counts(log_ratio: FloatArray, edges: FloatArray) -> FloatArray:

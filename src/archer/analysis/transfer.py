@@ -46,9 +46,9 @@ def transfer_figure(experiments: Sequence[Experiment]) -> Figure | None:
         return None
     caption = (
         "First, accuracy on the held-out problems of each domain; then what training changed for problems of "
-        "each difficulty, where half of the samples before training sort the problems and the other half are "
-        "compared. Bands and whiskers are 95 % bootstrap intervals over problems: a whisker that crosses 0 "
-        "may be chance."
+        "each difficulty: half of the samples before training sort the problems into points, the other half "
+        "give a point's accuracy before and its gain. Bands and whiskers are 95 % bootstrap intervals over "
+        "problems: a whisker that crosses 0 may be chance."
     )
     return Figure("fig10_12_transfer", "Where training helps", caption, panels, "10, 11, 12")
 
@@ -76,9 +76,9 @@ def cross_domain_figure(base: Mapping[str, Rows], trained: Mapping[str, Mapping[
     if not panels:
         raise DataError("expected a benchmark that the base and a trained model share, found none")
     caption = (
-        "Gain over the base model by its accuracy on a problem: half of its samples sort the problems, the other half "
-        "are compared, so that chance in the first does not show as gain. Whiskers are 95 % bootstrap intervals over "
-        "problems."
+        "Gain over the base model by its accuracy on a problem: half of its samples sort the problems into points, "
+        "the other half give a point's accuracy and its gain, so that chance in the first does not show as gain. "
+        "Whiskers are 95 % bootstrap intervals over problems."
     )
     return Figure(
         "fig11_12_cross_domain", "What training on one domain does to each", caption, panels, "11, 12"
@@ -99,7 +99,7 @@ def transfer_panels(name: str, curves: Sequence[Mark], gains: Sequence[Mark]) ->
                 "Accuracy before training (0 to 1)",
                 "Gain in accuracy",
                 [zero, *gains],
-                x_range=(-0.05, 1.1),
+                x_range=(-0.05, 1.05),
             )
         )
     return panels
@@ -145,9 +145,9 @@ def gain_mark(name: str, colour: str, first: Rows, last: Rows, place: int) -> Ma
         "points",
         name,
         colour,
-        x=[(low + high) / 2 + 0.02 * place for low, high, _ in bins],
+        x=[float(before.mean()) + 0.01 * place for _, _, before, _ in bins],
         y=[float(gain.mean()) for *_, gain in bins],
         low=[low for low, _ in bands],
         high=[high for _, high in bands],
-        label=[f"{gain.size} problems" for *_, gain in bins],
+        label=[f"{gain.size} problems, sorted in at {low:g} to {high:g}" for low, high, _, gain in bins],
     )

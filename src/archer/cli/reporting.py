@@ -71,15 +71,17 @@ def rescore(
 
 
 def gradient_of(run: Any) -> Any:
-    """The gradient of a run's own objective, for Fig. 3."""
+    """The gradient of a run's own objective, for Fig. 3; None where it has no regions."""
     import numpy as np
     import torch
 
     from archer.configs.loading import build_config
     from archer.configs.run import RunConfig
-    from archer.objectives.regions import loss_gradient
+    from archer.objectives.regions import has_regions, loss_gradient
 
     config = build_config(RunConfig, run.config, where=str(run.path / "config.yaml"))
+    if not has_regions(config.objective):
+        return None
 
     def gradient(ratio: Any, sign: int, reasoning: bool) -> Any:
         value = loss_gradient(

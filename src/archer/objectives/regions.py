@@ -5,17 +5,23 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from archer.configs.objective import ObjectiveConfig
+from archer.configs.objective import ClipCovConfig, KLCovConfig, ObjectiveConfig
+from archer.errors import ConfigError
 from archer.objectives.dispatch import prepare, token_losses
 from archer.types import TokenBatch
+
+
+def has_regions(config: ObjectiveConfig) -> bool:
+    """False for methods that pick tokens by comparing them with the whole batch: clip-cov and kl-cov."""
+    return not isinstance(config, ClipCovConfig | KLCovConfig)
 
 
 def loss_gradient(config: ObjectiveConfig, ratio_R: Tensor, sign: int, *, reasoning: bool) -> Tensor:
     """Derivative of a token's loss by its log-probability, for an advantage of size 1.
 
-    Each ratio stands in a response of its own beside a second token of ratio 1, whose entropy lies on the other
-    side, so that the objective itself gives the first token its role. The policy equals the reference, so that
-    the KL of k2 and k3 pulls nowhere.
+    Each ratio stands in a response of its own beside a second token of the same ratio, so that it is the response's
+    too. The second token's entropy lies on the other side, so that the objective itself gives the first one its role.
+    The policy equals the reference, so that the KL of k2 and k3 pulls nowhere.
 
     Args:
         config: the objective.
@@ -25,10 +31,18 @@ def loss_gradient(config: ObjectiveConfig, ratio_R: Tensor, sign: int, *, reason
 
     Returns:
         float64 ``[R]``.
+
+    Raises:
+        ConfigError: a method without regions, see ``has_regions``.
     """
+    if not has_regions(config):
+        raise ConfigError(
+            f"{config.method!r} picks tokens by their covariance over the batch; expected a method whose gradient "
+            "follows from a token's ratio and role"
+        )
     ratio = ratio_R.double()
     old_BT = torch.full((len(ratio), 2), -2.0, dtype=torch.float64)
-    logp_BT = (old_BT + torch.stack((ratio.log(), torch.zeros_like(ratio)), dim=1)).requires_grad_()
+    logp_BT = (old_BT + ratio.log()[:, None]).requires_grad_()
     entropy_BT = torch.tensor([1.0 if reasoning else 0.1, 0.5], dtype=torch.float64).expand_as(old_BT)
     batch = TokenBatch(
         logp_BT=logp_BT,

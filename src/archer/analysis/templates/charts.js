@@ -5,6 +5,7 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
 const ROOT = document.documentElement;
 const SYSTEM_DARK = window.matchMedia("(prefers-color-scheme: dark)");
 const MARKER_LIMIT = 40;
+const FEW_STEPS = 8;
 const TABLE_ROWS = 2000;
 const drawn = new Set();
 
@@ -66,19 +67,26 @@ function pointTraces(mark, axis) {
   return [trace];
 }
 
-function areaTraces(mark, axis) {
+// Plotly bridges gaps in a filled line, so an empty bin gets a value below the axis instead of none.
+function areaTraces(mark, axis, floor) {
   const hue = colour(mark.colour);
+  const heights = mark.y.map((v) => v || floor);
   return [{
-    x: mark.x.slice(0, -1), y: mark.y.map((v) => v || null), name: mark.name, yaxis: axis, mode: "lines",
+    x: mark.x, y: [...heights, heights.at(-1)], name: mark.name, yaxis: axis, mode: "lines",
     line: { shape: "hv", width: 1, color: alpha(hue, 0.6), dash: mark.dash ? "dot" : "solid" }, fill: "tozeroy", fillcolor: alpha(hue, 0.22), hoverinfo: "skip",
   }];
 }
 
-function tracesOf(mark, window_) {
+function spread(marks) {
+  const shares = marks.filter((mark) => mark.kind === "area").flatMap((mark) => mark.y.filter((v) => v > 0));
+  return shares.length ? [Math.min(...shares) / 2, Math.max(...shares) * 1.2] : null;
+}
+
+function tracesOf(mark, window_, floor) {
   const axis = mark.secondary ? "y2" : "y";
   if (mark.kind === "line") return lineTraces(mark, axis, window_);
   if (mark.kind === "points") return pointTraces(mark, axis);
-  if (mark.kind === "area") return areaTraces(mark, axis);
+  if (mark.kind === "area") return areaTraces(mark, axis, floor);
   return [];
 }
 
@@ -97,6 +105,11 @@ function isLarge(marks) {
   return marks.some((mark) => (mark.y || []).some((value) => Math.abs(value) >= 1000));
 }
 
+function wholeSteps(panel, marks) {
+  const steps = marks.filter((mark) => mark.kind === "line").flatMap((mark) => mark.x);
+  return panel.x.steps && Math.max(...steps) - Math.min(...steps) <= FEW_STEPS ? { tick0: 0, dtick: 1 } : {};
+}
+
 function axisLayout(axis) {
   const line = cssColour("--line");
   const layout = { title: { text: axis.label, standoff: 8, font: { size: 11.5 } }, gridcolor: line, linecolor: line, zerolinecolor: line, automargin: true, exponentformat: "power", type: axis.log ? "log" : "linear" };
@@ -111,15 +124,16 @@ function draw(node) {
   const window_ = document.getElementById("smoothing").value;
   const hidden = node.hiddenMarks || (node.hiddenMarks = new Set());
   const marks = panel.marks.filter((_, i) => !hidden.has(i));
+  const shares = spread(marks);
   const layout = {
     margin: { l: 54, r: panel.y2 ? 54 : 12, t: 8, b: 44 }, showlegend: false, hovermode: "closest",
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: cssColour("--text") },
     dragmode: window.matchMedia("(pointer: coarse)").matches ? false : "zoom",
-    xaxis: axisLayout(panel.x), yaxis: { ...axisLayout(panel.y), ...(isLarge(marks) ? { tickformat: ",d" } : {}) }, shapes: marks.map(shapeOf).filter(Boolean),
+    xaxis: { ...axisLayout(panel.x), ...wholeSteps(panel, marks) }, yaxis: { ...axisLayout(panel.y), ...(isLarge(marks) ? { tickformat: ",d" } : {}) }, shapes: marks.map(shapeOf).filter(Boolean),
   };
-  if (panel.y2) layout.yaxis2 = { ...axisLayout({ label: panel.y2.label, log: true, decades: true }), overlaying: "y", side: "right", showgrid: false };
-  Plotly.react(node, marks.flatMap((mark) => tracesOf(mark, window_)), layout, { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] });
+  if (panel.y2) layout.yaxis2 = { ...axisLayout({ label: panel.y2.label, log: true, decades: true, range: shares }), overlaying: "y", side: "right", showgrid: false, tickfont: { size: 10 } };
+  Plotly.react(node, marks.flatMap((mark) => tracesOf(mark, window_, shares && shares[0] / 10)), layout, { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] });
   drawLegend(node, panel, hidden);
   drawn.add(node);
 }

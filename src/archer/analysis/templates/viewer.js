@@ -188,7 +188,7 @@ function offerModes() {
   since.replaceChildren(...options.map(([value, textContent]) => element("option", { value, textContent })));
   if (options.some(([value]) => value === kept)) since.value = kept;
   const available = { entropy: true, role: tokens.roles, clip: tokens.clipping, kl: any(tokens.reference), change: options.length > 0 };
-  const why = { role: "roles were not recorded", clip: "the objective has no clip range", kl: "this run has no reference", change: "nothing to compare with" };
+  const why = { role: "roles were not recorded", clip: "no clip state was recorded, or the objective has no clip range", kl: "this run has no reference", change: "nothing to compare with" };
   for (const radio of document.querySelectorAll("input[name=colour]")) {
     radio.disabled = !available[radio.value];
     radio.parentElement.title = radio.disabled ? why[radio.value] : "";
