@@ -3,8 +3,10 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+VERL_VENV := .venv-verl
+VERL_READY := $(VERL_VENV)/.ready
 
-.PHONY: demo test test-slow lint setup clean
+.PHONY: demo test test-slow test-verl lint setup clean
 
 demo: setup
 	$(BIN)/archer demo
@@ -14,6 +16,10 @@ test: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
+
+# verl needs an environment of its own: it can't share one with transformers 5.11 or later.
+test-verl: $(VERL_READY)
+	$(VERL_VENV)/bin/python -m pytest tests/adapters/verl
 
 lint: setup
 	$(BIN)/ruff check .
@@ -29,5 +35,9 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	touch $(READY)
 
+$(VERL_READY): pyproject.toml constraints-verl.txt
+	PYTHON="$(PYTHON)" TORCH_INDEX="$(TORCH_INDEX)" tests/adapters/verl/make_env.sh $(VERL_VENV)
+	touch $(VERL_READY)
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VERL_VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -13,6 +13,7 @@ from archer.configs.data import DataConfig
 from archer.configs.data_recipe import DataRecipe
 from archer.data import build, fingerprint, load_problems
 from archer.data.adapters import ADAPTERS
+from archer.data.records import from_json
 from archer.data.stages import STAGES
 from archer.data.stages.examples import shown_tests
 from archer.errors import ConfigError, DataError
@@ -110,6 +111,8 @@ def test_exports_hold_the_same_problems(folder):
     assert fingerprint(problems) == card["sha256"]
     assert load_problems(DataConfig(path=folder / "out/problems.parquet")) == problems
     verl = pyarrow.parquet.read_table(folder / "out/verl.parquet").to_pylist()
+    for row, problem in zip(verl, problems, strict=True):
+        assert from_json(json.loads(row["extra_info"].pop("problem")) | {"tests": []}) == problem
     assert verl[7] == {
         "data_source": "second",
         "prompt": [{"role": "user", "content": "Only here"}],

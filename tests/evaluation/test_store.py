@@ -155,7 +155,7 @@ def test_a_killed_command_continues(tmp_path):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
     stored = tmp_path / "evaluations" / "demo" / "sums" / "samples.jsonl"
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while time.monotonic() < deadline and (not stored.exists() or stored.read_bytes().count(b"\n") < 20):
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)

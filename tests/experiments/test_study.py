@@ -195,6 +195,7 @@ def test_wrong_studies_are_refused(tmp_path, changes, message):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_killed_study_continues_and_keeps_finished_runs(tmp_path):
     study = tmp_path / "study.yaml"
     study.write_text(
@@ -204,7 +205,7 @@ def test_a_killed_study_continues_and_keeps_finished_runs(tmp_path):
     first = tmp_path / "studies" / "small" / "archer-seed0"
     second = tmp_path / "studies" / "small" / "grpo-seed0"
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while not second.exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     process.send_signal(signal.SIGTERM)

@@ -25,7 +25,7 @@ def tensors():
 @pytest.mark.parametrize("chunk", [1, 25, 10**6])
 @pytest.mark.parametrize("with_bias", [False, True])
 def test_values_and_gradients(tensors, chunk, with_bias, monkeypatch):
-    monkeypatch.setattr(head, "CHUNK_ELEMENTS", chunk)
+    monkeypatch.setattr(head, "BLOCK_ELEMENTS", chunk)
     hidden, weight, target, bias = tensors
     inputs = [x.clone().requires_grad_() for x in ((hidden, weight, bias) if with_bias else (hidden, weight))]
     same = [x.detach().clone().requires_grad_() for x in inputs]
@@ -70,7 +70,7 @@ def test_bfloat16_hidden_states_get_a_float32_head_and_keep_their_dtype_in_the_g
 
 
 def test_no_tensor_of_tokens_by_vocabulary_is_kept(monkeypatch):
-    monkeypatch.setattr(head, "CHUNK_ELEMENTS", 1000)
+    monkeypatch.setattr(head, "BLOCK_ELEMENTS", 1000)
     hidden, weight = torch.randn(200, 4, requires_grad=True), torch.randn(500, 4)
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):

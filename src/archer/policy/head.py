@@ -1,31 +1,55 @@
-"""Log-probability and entropy of given tokens from hidden states, in chunks, forward and backward.
+"""Log-probability and entropy of given tokens from hidden states, block by block, forward and backward.
 
-No tensor of shape [tokens, vocabulary] outlives its chunk: the backward pass recomputes the logits of one
-chunk at a time, so peak memory does not grow with the number of tokens (as a plain log-softmax does).
+The vocabulary is swept in blocks against a lot of tokens, with running sums as in online softmax; the backward
+pass computes each block's logits anew. So no tensor of shape [tokens, vocabulary] exists, the output embedding is
+read once a sweep, and each block of its gradient is written once.
 """
+
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-CHUNK_ELEMENTS = 2**22
-"""Logits held at once. 16 MiB in float32 keeps a chunk within a CPU's last-level cache."""
+BLOCK_ROWS = 1024
+"""Tokens in a block. Enough for matrix products at full speed."""
+
+BLOCK_ELEMENTS = 2**20
+"""Logits held at once on a CPU: 4 MiB in float32 stay in the second-level caches of two cores."""
+
+BLOCK_ELEMENTS_CUDA = 2**26
+"""The same on CUDA, where large launches matter more than caches."""
+
+LOWEST = -1e30
+"""Start of the running maximum: finite, so that its difference to a logit is no NaN."""
 
 
-def float32_logits(hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, scale: float) -> Tensor:
+def float32_logits(
+    hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, scale: float, out_NV: Tensor | None = None
+) -> Tensor:
     """Scaled logits in at least float32; on CUDA the product itself accumulates and returns float32."""
     if hidden_ND.dtype in (torch.float32, torch.float64):
-        logits_NV = hidden_ND @ weight_VD.T
+        logits_NV = torch.mm(hidden_ND, weight_VD.T, out=out_NV)
     elif hidden_ND.is_cuda:
         logits_NV = torch.mm(hidden_ND, weight_VD.T, out_dtype=torch.float32)
     else:
-        logits_NV = hidden_ND.float() @ weight_VD.float().T
+        logits_NV = torch.mm(hidden_ND.float(), weight_VD.float().T, out=out_NV)
     if bias_V is not None:
-        logits_NV = logits_NV + bias_V
-    return logits_NV.mul_(scale)
+        logits_NV.add_(bias_V)
+    return logits_NV if scale == 1.0 else logits_NV.mul_(scale)
 
 
-def _chunk_rows(vocabulary: int) -> int:
-    return max(1, CHUNK_ELEMENTS // vocabulary)
+def _blocks(hidden_ND: Tensor, weight_VD: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Rows, vocabulary entries and memory for the logits of each block."""
+    elements = BLOCK_ELEMENTS_CUDA if hidden_ND.is_cuda else BLOCK_ELEMENTS
+    rows = max(1, min(BLOCK_ROWS, len(hidden_ND)))
+    columns = max(1, min(elements // rows, len(weight_VD)))
+    dtype = torch.promote_types(hidden_ND.dtype, torch.float32)
+    memory = torch.empty(rows * columns, dtype=dtype, device=hidden_ND.device)
+    for row in range(0, len(hidden_ND), rows):
+        n = min(rows, len(hidden_ND) - row)
+        for column in range(0, len(weight_VD), columns):
+            v = min(columns, len(weight_VD) - column)
+            yield slice(row, row + n), slice(column, column + v), memory[: n * v].view(n, v)
 
 
 class _TokenLogp(torch.autograd.Function):
@@ -39,20 +63,30 @@ class _TokenLogp(torch.autograd.Function):
         scale: float,
     ) -> tuple[Tensor, Tensor]:
         dtype = torch.promote_types(hidden_ND.dtype, torch.float32)
-        logp_N = torch.empty(len(target_N), dtype=dtype, device=hidden_ND.device)
-        entropy_N, logsum_N = torch.empty_like(logp_N), torch.empty_like(logp_N)
-        chunk = _chunk_rows(len(weight_VD))
-        for start in range(0, len(target_N), chunk):
-            part = slice(start, start + chunk)
-            logits = float32_logits(hidden_ND[part], weight_VD, bias_V, scale)
-            logsum_N[part] = logits.logsumexp(-1)
-            logp_N[part] = logits.gather(-1, target_N[part, None])[:, 0] - logsum_N[part]
-            probability = (logits - logsum_N[part, None]).exp_()
-            entropy_N[part] = logsum_N[part] - torch.linalg.vecdot(probability, logits)
+        target_logit_N = torch.zeros(len(target_N), dtype=dtype, device=hidden_ND.device)
+        highest_N = torch.full_like(target_logit_N, LOWEST)
+        # Sums over the vocabulary of e and of e * (logit - highest), where e = exp(logit - highest).
+        sum_N, weighted_N = torch.zeros_like(highest_N), torch.zeros_like(highest_N)
+        for rows, columns, memory in _blocks(hidden_ND, weight_VD):
+            bias = None if bias_V is None else bias_V[columns]
+            logits = float32_logits(hidden_ND[rows], weight_VD[columns], bias, scale, memory)
+            place, inside = _in_block(target_N[rows], columns)
+            found = logits.gather(-1, place[:, None])[:, 0]
+            target_logit_N[rows] = torch.where(inside, found, target_logit_N[rows])
+            highest = torch.maximum(highest_N[rows], logits.amax(-1))
+            shift = highest_N[rows] - highest
+            kept = shift.exp()
+            weighted = (weighted_N[rows] + sum_N[rows] * shift) * kept
+            exponential = logits.sub_(highest[:, None]).exp()
+            sum_N[rows] = sum_N[rows] * kept + exponential.sum(-1)
+            weighted_N[rows] = weighted + exponential.mul_(logits).sum(-1)
+            highest_N[rows] = highest
+        logsum_N = highest_N + sum_N.log()
+        entropy_N = sum_N.log() - weighted_N / sum_N
         ctx.save_for_backward(hidden_ND, weight_VD, bias_V, target_N, logsum_N)  # type: ignore[arg-type]
         ctx.scale = scale  # type: ignore[attr-defined]
         ctx.mark_non_differentiable(entropy_N)
-        return logp_N, entropy_N
+        return target_logit_N - logsum_N, entropy_N
 
     @staticmethod
     def backward(  # type: ignore[override]
@@ -61,24 +95,50 @@ class _TokenLogp(torch.autograd.Function):
         hidden_ND, weight_VD, bias_V, target_N, logsum_N = ctx.saved_tensors  # type: ignore[attr-defined]
         scale: float = ctx.scale  # type: ignore[attr-defined]
         need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]  # type: ignore[attr-defined]
-        grad_hidden = torch.zeros_like(hidden_ND) if need_hidden else None
-        grad_weight = torch.zeros_like(weight_VD) if need_weight else None
+        grad_weight = torch.empty_like(weight_VD) if need_weight else None
         grad_bias = torch.zeros_like(bias_V) if need_bias and bias_V is not None else None
         # Tokens whose loss is flat (masked, clipped, zero advantage) cost nothing.
         active = grad_logp_N.nonzero()[:, 0]
-        for index in torch.split(active, _chunk_rows(len(weight_VD))):
-            hidden = hidden_ND[index]
-            grad = float32_logits(hidden, weight_VD, bias_V, scale).sub_(logsum_N[index, None]).exp_().neg_()
-            grad.scatter_add_(-1, target_N[index, None], torch.ones_like(grad[:, :1]))
-            grad.mul_(grad_logp_N[index, None])
+        hidden_AD, target_A, logsum_A = hidden_ND[active], target_N[active], logsum_N[active]
+        factor_A = grad_logp_N[active] * scale
+        # Summed in float32 whatever the dtype: there are many blocks.
+        grad_hidden_AD = torch.zeros_like(hidden_AD, dtype=logsum_N.dtype) if need_hidden else None
+        if not len(active) and grad_weight is not None:
+            grad_weight.zero_()
+        for rows, columns, memory in _blocks(hidden_AD, weight_VD):
+            bias = None if bias_V is None else bias_V[columns]
+            logits = float32_logits(hidden_AD[rows], weight_VD[columns], bias, scale, memory)
+            grad = logits.sub_(logsum_A[rows, None]).exp_().mul_(-factor_A[rows, None])
+            place, inside = _in_block(target_A[rows], columns)
+            grad.scatter_add_(-1, place[:, None], torch.where(inside, factor_A[rows], 0.0)[:, None])
             if grad_bias is not None:
-                grad_bias += grad.sum(0) * scale
-            grad = grad.mul_(scale).to(weight_VD.dtype)
-            if grad_hidden is not None:
-                grad_hidden[index] = grad @ weight_VD
+                grad_bias[columns] += grad.sum(0)
+            grad = grad.to(weight_VD.dtype)
+            if grad_hidden_AD is not None:
+                _add_product(grad_hidden_AD[rows], grad, weight_VD[columns])
             if grad_weight is not None:
-                grad_weight.addmm_(grad.T, hidden)
+                # beta 0 overwrites: the first rows to reach a block need no zeros in it.
+                grad_weight[columns].addmm_(grad.T, hidden_AD[rows], beta=float(rows.start > 0))
+        grad_hidden = None
+        if grad_hidden_AD is not None:
+            grad_hidden = torch.zeros_like(hidden_ND).index_copy_(
+                0, active, grad_hidden_AD.to(hidden_ND.dtype)
+            )
         return grad_hidden, grad_weight, grad_bias, None, None
+
+
+def _add_product(sum_ND: Tensor, left_NV: Tensor, right_VD: Tensor) -> None:
+    if sum_ND.dtype == right_VD.dtype:
+        sum_ND.addmm_(left_NV, right_VD)
+    else:
+        sum_ND += left_NV @ right_VD
+
+
+def _in_block(target_N: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
+    """Place of each target within the block (any place, where it is not there), and whether it is there."""
+    place_N = target_N - columns.start
+    inside_N = (place_N >= 0) & (place_N < columns.stop - columns.start)
+    return torch.where(inside_N, place_N, 0), inside_N
 
 
 def token_logp_and_entropy(

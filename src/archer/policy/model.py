@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokeni
 
 from archer.configs.policy import PolicyConfig
 from archer.errors import PolicyError
+from archer.policy.allocator import keep_freed_memory
 from archer.policy.head import float32_logits, token_logp_and_entropy
 from archer.policy.packed import PACKED, AttentionLayout, Pair, pack
 from archer.policy.tokenizer import load_tokenizer, model_place
@@ -39,6 +40,8 @@ class Policy:
     def __init__(self, config: PolicyConfig) -> None:
         self.config = config
         self.device = _device(config.device)
+        if self.device.type == "cpu":
+            keep_freed_memory()
         self.tokenizer: PreTrainedTokenizerBase = load_tokenizer(config)
         self.model = _load_model(config, self.device)
         self._head_scale = _head_scale(self.model)
@@ -120,8 +123,12 @@ class Policy:
 
     def logits(self, hidden_BD: Tensor, temperature: float) -> Tensor:
         """Logits ``[B, V]`` divided by the temperature, at least float32."""
-        head = _head(self.model)
-        return float32_logits(hidden_BD, head.weight, head.bias, self._head_scale / temperature)
+        head, scale = _head(self.model), self._head_scale / temperature
+        if hidden_BD.dtype in (torch.float32, torch.float64):
+            # As a call of the layer, so that a prepacked weight is used.
+            logits_BV: Tensor = head(hidden_BD)
+            return logits_BV if scale == 1.0 else logits_BV.mul_(scale)
+        return float32_logits(hidden_BD, head.weight, head.bias, scale)
 
     def last_hidden(self, sequences: Sequence[tuple[int, ...]]) -> Tensor:
         """Hidden state ``[B, D]`` at the end of each sequence, by the plain padded forward pass."""

@@ -8,6 +8,7 @@ response to its prompt and itself.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import torch
@@ -33,12 +34,25 @@ class AttentionLayout(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Segment:
-    """One prompt and the responses that follow it, as indices into the packed row."""
+    """One prompt and the responses that follow it.
 
-    start: int
+    Attributes:
+        prompt: number of prompt tokens.
+        lengths: tokens of each response that are fed to the model (all but its last).
+        gather_GT: index of each response's tokens among the segment's response tokens, padded to the longest;
+            None where all are equally long, so that a view will do.
+        valid_R: the places of ``gather_GT`` that are no padding; None likewise.
+    """
+
     prompt: int
-    gather_GT: Tensor
-    valid_R: Tensor
+    lengths: tuple[int, ...]
+    gather_GT: Tensor | None
+    valid_R: Tensor | None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Responses, and length of the longest."""
+        return len(self.lengths), max(self.lengths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +93,25 @@ class PackedLayout:
         Returns:
             ``[1, N, Hq, D]``.
         """
-        q, k, v = query[0], key[0], value[0]
-        repeat = q.shape[0] // k.shape[0]
+        # One split, so that its backward pass is one concatenation: slices would each fill a tensor of zeros.
+        sizes = [size for s in self.segments for size in (s.prompt, sum(s.lengths))]
+        parts = zip(*(torch.split(x[0], sizes, dim=1) for x in (query, key, value)), strict=True)
         pieces = []
         for segment in self.segments:
-            prompt = slice(segment.start, segment.start + segment.prompt)
-            pieces.append(_prompt_attention(q[:, prompt], k[:, prompt], v[:, prompt], scaling, window))
-            if len(segment.valid_R):
-                pieces.append(_response_attention(q, k, v, segment, repeat, scaling, window))
+            prompt = next(parts)
+            pieces.append(_prompt_attention(prompt, scaling, window))
+            response = next(parts)
+            if sum(segment.lengths):
+                pieces.append(_response_attention(response, prompt[1:], segment, scaling, window))
         return torch.cat(pieces)[None]
 
 
-def _prompt_attention(q: Tensor, k: Tensor, v: Tensor, scaling: float | None, window: int | None) -> Tensor:
+def _prompt_attention(prompt: Sequence[Tensor], scaling: float | None, window: int | None) -> Tensor:
+    q, k, v = prompt
     length = q.shape[1]
-    mask = _window_mask(length, length, window, q.device) if window is not None and window < length else None
+    mask = None
+    if window is not None and window < length:
+        mask = _causal_mask(length, length, window, 1, q.device, q.dtype)
     gqa = q.shape[0] != k.shape[0]
     out = F.scaled_dot_product_attention(
         q[None], k[None], v[None], attn_mask=mask, is_causal=mask is None, scale=scaling, enable_gqa=gqa
@@ -101,36 +120,52 @@ def _prompt_attention(q: Tensor, k: Tensor, v: Tensor, scaling: float | None, wi
 
 
 def _response_attention(
-    q: Tensor, k: Tensor, v: Tensor, segment: _Segment, repeat: int, scaling: float | None, window: int | None
+    response: Sequence[Tensor],
+    prompt: Sequence[Tensor],
+    segment: _Segment,
+    scaling: float | None,
+    window: int | None,
 ) -> Tensor:
     """Responses of one segment, padded to each other; queries of one key-value head are stacked on the length
     axis, so that grouped-query attention needs no copy of the keys."""
-    group, length = segment.gather_GT.shape
+    group, length = segment.shape
+    q, k, v = response
     heads, _, width = k.shape
-    flat = segment.gather_GT.flatten()
-    prompt = slice(segment.start, segment.start + segment.prompt)
+    repeat = q.shape[0] // heads
 
-    def with_prompt(x: Tensor) -> Tensor:
-        own = x.index_select(1, flat).view(heads, group, length, width).transpose(0, 1)
-        return torch.cat([x[:, prompt].expand(group, -1, -1, -1), own], dim=2)
+    def own(x: Tensor) -> Tensor:
+        if segment.gather_GT is not None:
+            x = x.index_select(1, segment.gather_GT.flatten())
+        return torch.unflatten(x, 1, (group, length))
 
-    queries = q.index_select(1, flat).view(heads, repeat, group, length, width).permute(2, 0, 1, 3, 4)
-    mask = _window_mask(length, segment.prompt + length, window, q.device).repeat(repeat, 1)
+    def with_prompt(x: Tensor, of_prompt: Tensor) -> Tensor:
+        return torch.cat([of_prompt.expand(group, -1, -1, -1), own(x).transpose(0, 1)], dim=2)
+
+    queries = torch.unflatten(own(q), 0, (heads, repeat)).permute(2, 0, 1, 3, 4)
     out = F.scaled_dot_product_attention(
         queries.reshape(group, heads, repeat * length, width),
-        with_prompt(k),
-        with_prompt(v),
-        attn_mask=mask,
+        with_prompt(k, prompt[0]),
+        with_prompt(v, prompt[1]),
+        attn_mask=_causal_mask(length, segment.prompt + length, window, repeat, q.device, q.dtype),
         scale=scaling,
     )
     out = out.view(group, heads * repeat, length, width).transpose(1, 2).reshape(group * length, -1, width)
-    return out.index_select(0, segment.valid_R)
+    return out if segment.valid_R is None else out.index_select(0, segment.valid_R)
 
 
-def _window_mask(queries: int, keys: int, window: int | None, device: torch.device) -> Tensor:
-    """Causal mask aligned to the end, True where attention is allowed, optionally within a sliding window."""
+@lru_cache(maxsize=4)
+def _causal_mask(
+    queries: int, keys: int, window: int | None, repeat: int, device: torch.device, dtype: torch.dtype
+) -> Tensor:
+    """Additive causal mask aligned to the end, optionally within a sliding window, repeated over the queries.
+
+    All layers of a pass ask for the same one or two.
+    """
     mask = torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
-    return mask if window is None else mask.triu(keys - queries - window + 1)
+    if window is not None:
+        mask = mask.triu(keys - queries - window + 1)
+    additive = torch.zeros(queries, keys, dtype=dtype, device=device).masked_fill(~mask, float("-inf"))
+    return additive.repeat(repeat, 1)
 
 
 def pack(rows: Sequence[Pair], device: torch.device | str = "cpu") -> PackedLayout:
@@ -165,7 +200,7 @@ def pack(rows: Sequence[Pair], device: torch.device | str = "cpu") -> PackedLayo
             positions += range(len(prompt), len(prompt) + lengths[-1])
             if len(response):
                 predict += [start + len(prompt) - 1, *range(starts[-1], starts[-1] + lengths[-1])]
-        segments.append(_segment(start, len(prompt), starts, lengths, device))
+        segments.append(_segment(len(prompt), lengths, device))
         first = last
     lengths_B = [len(response) for _, response in rows]
     return PackedLayout(
@@ -184,16 +219,16 @@ def pack(rows: Sequence[Pair], device: torch.device | str = "cpu") -> PackedLayo
     )
 
 
-def _segment(
-    start: int, prompt: int, starts: list[int], lengths: list[int], device: torch.device | str
-) -> _Segment:
-    longest = max(lengths)
-    column_T = torch.arange(longest)
+def _segment(prompt: int, lengths: list[int], device: torch.device | str) -> _Segment:
+    if min(lengths) == max(lengths):
+        return _Segment(prompt, tuple(lengths), None, None)
+    column_T = torch.arange(max(lengths))
     length_G = torch.tensor(lengths)[:, None]
-    # Padded places point at the prompt's first token: any finite value will do, since only padding attends there.
-    gather_GT = torch.where(column_T < length_G, torch.tensor(starts)[:, None] + column_T, start)
+    start_G = length_G.cumsum(0) - length_G
+    # Padded places point at the first token: any finite value will do, since only padding attends there.
+    gather_GT = torch.where(column_T < length_G, start_G + column_T, 0)
     valid_R = (column_T < length_G).flatten().nonzero()[:, 0]
-    return _Segment(start, prompt, gather_GT.to(device), valid_R.to(device))
+    return _Segment(prompt, tuple(lengths), gather_GT.to(device), valid_R.to(device))
 
 
 def _attention(

@@ -1,7 +1,7 @@
 """The local engine: samples from the policy being trained, in the same process.
 
 Sequences are decoded side by side; finished ones leave the batch and waiting ones enter. The prompt of a group
-is computed once. Log-probabilities and entropies of the sampled tokens are recorded on the way, so training
+is computed and held once. Log-probabilities and entropies of the sampled tokens are recorded on the way, so training
 needs no second pass for them.
 """
 
@@ -14,7 +14,8 @@ from torch import Tensor
 
 from archer.configs.rollout import SamplingConfig
 from archer.policy.model import Policy
-from archer.rollout.cache import KVCache, Prefill, Step
+from archer.policy.prepacked import prepacked
+from archer.rollout.cache import KVCache, Prefill, Prompt, Step
 from archer.rollout.distribution import draw
 from archer.rollout.sampler import OnFinish, SampleRequest, stream_seed
 from archer.types import Rollout
@@ -27,16 +28,12 @@ class _Sequence:
     request: int
     sample: int
     key: str
+    prompt: int
     prompt_ids: tuple[int, ...]
     uniforms: list[float]
     token_ids: list[int] = field(default_factory=list)
     logp: list[float] = field(default_factory=list)
     entropy: list[float] = field(default_factory=list)
-
-    @property
-    def position(self) -> int:
-        """Where the newest token stands."""
-        return len(self.prompt_ids) + len(self.token_ids) - 1
 
 
 class LocalSampler:
@@ -60,49 +57,67 @@ class LocalSampler:
         on_finish: OnFinish | None = None,
     ) -> list[list[Rollout]]:
         """See ``Sampler.sample``."""
+        numbers = _numbers([request.prompt_ids for request in requests])
         waiting = deque(
-            _Sequence(i, s, r.key, r.prompt_ids, _uniforms(seed, r.key, s, config))
+            _Sequence(i, s, r.key, numbers[i], r.prompt_ids, _uniforms(seed, r.key, s, config))
             for i, r in enumerate(requests)
             for s in range(r.n)
         )
         results: list[list[Rollout | None]] = [[None] * request.n for request in requests]
-        longest = max((len(r.prompt_ids) for r in requests), default=0)
-        cache = KVCache(min(self.max_batch, len(waiting)), longest + config.max_response_tokens)
+        rows = min(self.max_batch, len(waiting))
+        cache = KVCache(
+            rows=rows,
+            capacity=config.max_response_tokens,
+            slots=min(rows, len(set(numbers))),
+            prompt_capacity=max((len(r.prompt_ids) for r in requests), default=0),
+        )
         active: list[_Sequence] = []
-        with self.policy.evaluating():
+        with self.policy.evaluating(), prepacked(self.policy.causal_lm) as linears:
             while waiting or active:
                 # Entering in small lots would compute short prompts one by one.
                 if waiting and len(active) <= cache.rows - max(1, cache.rows // 8):
                     entering = [waiting.popleft() for _ in range(min(cache.rows - len(active), len(waiting)))]
-                    self._advance(entering, self._prefill(entering, len(active), cache), config)
+                    cache.release({sequence.prompt for sequence in active + entering})
+                    self._advance(entering, self._prefill(entering, cache), config)
                     active += entering
                 else:
+                    cache.release({sequence.prompt for sequence in active})
+                    linears.fit(len(active))
                     self._advance(active, self._step(active, cache), config)
                 active = self._retire(active, cache, config, results, on_finish)
         return [[rollout for rollout in row if rollout is not None] for row in results]
 
-    def _prefill(self, entering: Sequence[_Sequence], first_row: int, cache: KVCache) -> Tensor:
-        """Hidden states ``[len(entering), D]`` after each prompt; each distinct prompt is computed once."""
+    def _prefill(self, entering: Sequence[_Sequence], cache: KVCache) -> Tensor:
+        """Hidden states ``[len(entering), D]`` after each prompt; a prompt that is in the cache is not computed."""
         if not self.policy.packed:
             return self._uncached(entering)
-        device = self.policy.device
-        prompts = list(dict.fromkeys(sequence.prompt_ids for sequence in entering))
-        width = max(map(len, prompts))
-        ids = torch.tensor([p + (0,) * (width - len(p)) for p in prompts], device=device)
-        source_R = torch.tensor([prompts.index(sequence.prompt_ids) for sequence in entering], device=device)
-        row_R = torch.arange(first_row, first_row + len(entering), device=device)
-        positions = torch.arange(width, device=device).expand_as(ids)
-        hidden = self.policy.hidden(self.policy.causal_lm, ids, positions, Prefill(cache, source_R, row_R))
-        last = torch.tensor([len(sequence.prompt_ids) - 1 for sequence in entering], device=device)
-        return hidden[source_R, last]
+        held = {prompt.number for prompt in cache.prompts}
+        new = {s.prompt: s.prompt_ids for s in entering if s.prompt not in held}
+        if new:
+            device, width = self.policy.device, max(map(len, new.values()))
+            ids = torch.tensor([p + (0,) * (width - len(p)) for p in new.values()], device=device)
+            positions = torch.arange(width, device=device).expand_as(ids)
+            prefill = Prefill(cache, len(cache.prompts))
+            hidden = self.policy.hidden(self.policy.causal_lm, ids, positions, prefill)
+            cache.prompts += [
+                Prompt(number, len(p), hidden[i, len(p) - 1].clone())
+                for i, (number, p) in enumerate(new.items())
+            ]
+        last = {prompt.number: prompt.hidden_D for prompt in cache.prompts}
+        return torch.stack([last[sequence.prompt] for sequence in entering])
 
     def _step(self, active: Sequence[_Sequence], cache: KVCache) -> Tensor:
         """Hidden states ``[len(active), D]`` after each sequence's newest token."""
         if not self.policy.packed:
             return self._uncached(active)
-        positions = [sequence.position for sequence in active]
+        slot = {prompt.number: i for i, prompt in enumerate(cache.prompts)}
+        step = Step(
+            cache,
+            [slot[sequence.prompt] for sequence in active],
+            [len(sequence.token_ids) - 1 for sequence in active],
+            self.policy.device,
+        )
         ids = torch.tensor([[sequence.token_ids[-1]] for sequence in active], device=self.policy.device)
-        step = Step(cache, positions, self.policy.device)
         return self.policy.hidden(self.policy.causal_lm, ids, step.position_R[:, None], step)[:, 0]
 
     def _uncached(self, sequences: Sequence[_Sequence]) -> Tensor:
@@ -143,7 +158,7 @@ class LocalSampler:
             last = active.pop()
             if row < len(active):
                 active[row] = last
-                cache.move(len(active), row, last.position + 1)
+                cache.move(len(active), row, len(last.token_ids))
         return active
 
     def _rollout(self, sequence: _Sequence, stopped: bool) -> Rollout:
@@ -158,6 +173,12 @@ class LocalSampler:
             sample=sequence.sample,
             policy_version=self.policy_version,
         )
+
+
+def _numbers(prompts: Sequence[tuple[int, ...]]) -> list[int]:
+    """One number for each distinct prompt."""
+    first = {prompt: number for number, prompt in reversed(list(enumerate(prompts)))}
+    return [first[prompt] for prompt in prompts]
 
 
 def _uniforms(seed: int, key: str, sample: int, config: SamplingConfig) -> list[float]:

@@ -271,22 +271,29 @@ class Trainer:
         """Gradient of one mini-batch. Micro-batches only bound memory: each is divided by the whole's counts."""
         objective, device = self.config.objective, self.policy.device
         counts = count(select(data.batch, rows, device), objective, pass_index=pass_index)
-        total = 0.0
-        for micro in micro_batches(data, rows, self.config.train.micro_batch_tokens):
+        total, moved = 0.0, False
+        micros = micro_batches(data, rows, self.config.train.micro_batch_tokens)
+        for micro in micros:
             logp_BT, entropy_BT = self.policy.logps(
                 [data.rows[i] for i in micro], self.config.rollout.temperature
             )
+            leaf_BT = logp_BT.detach().requires_grad_()
             batch = select(data.batch, micro, device)
-            batch = replace(batch, logp_BT=logp_BT, entropy_BT=entropy_BT)
+            batch = replace(batch, logp_BT=leaf_BT, entropy_BT=entropy_BT)
             generator = torch.Generator(device).manual_seed(
                 _mix(self.config.train.seed, self.updates, micro[0])
             )
             terms = token_losses(batch, objective, pass_index=pass_index, generator=generator)
             loss = aggregate(terms, counts, objective)
-            loss.backward()  # type: ignore[no-untyped-call]
+            (gradient_BT,) = torch.autograd.grad(loss, leaf_BT)
+            # Where no token has a gradient (no advantage, no KL) the model's own backward pass would give zeros.
+            # One pass always runs, since an optimiser passes over parameters that have no gradient at all.
+            if gradient_BT.any() or (micro is micros[-1] and not moved):
+                logp_BT.backward(gradient_BT)  # type: ignore[no-untyped-call]
+                moved = True
             total += float(loss.detach())
             meter.add(terms.metrics)
-            ratio = (logp_BT.detach() - batch.old_logp_BT).exp()
+            ratio = (leaf_BT.detach() - batch.old_logp_BT).exp()
             visit.note(micro, torch.where(batch.mask_BT, ratio, 1.0), terms.clip_BT)
         meter.add_value("optim/loss", total)
 
