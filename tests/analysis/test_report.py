@@ -68,7 +68,7 @@ def test_before_and_after_are_the_first_and_last_evaluation(make_run, tmp_path):
 
 
 def test_the_overview_adds_up_tokens_and_minutes(make_run, tmp_path):
-    run = make_run(steps=6)
+    run = make_run(steps=60, every=60)
     rows = run.metrics[1:]
     run.metrics[-1]["time/evaluate"] = 90.0
     page = write_report([run], tmp_path / "r.html").read_text()

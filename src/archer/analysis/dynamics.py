@@ -205,7 +205,7 @@ CHARTS: Sequence[Chart] = (
             Curve("time/reference", "Reference", "series2"),
             Curve("time/update", "Update", "series3"),
             Curve("time/evaluate", "Evaluate", "series4", dash=True),
-            Curve("time/push", "Push weights", "series1", dash=True),
+            Curve("time/push", "Push weights", "series5", dash=True),
         ],
         "The highest line is the phase worth making faster; an evaluation takes its time only at its steps. "
         "Rewards are computed while sampling goes on.",

@@ -26,10 +26,10 @@ TOKEN_LIMIT = 20_000
 """Most tokens that the page holds for Figure 1, the most frequent first."""
 PHASES = ("sample", "old", "reference", "update", "push")
 EVALUATION_NAMES = {
-    "length_mean": "Mean length (tokens)",
+    "length_mean": "Length (tokens)",
     "tokens": "Tokens sampled",
-    "distinct_share": "Distinct responses (share)",
-    "finished_score": "Mean score of finished responses",
+    "distinct_share": "Distinct (share)",
+    "finished_score": "Score if finished",
     "truncated_share": "Truncated (share)",
     "unscorable_share": "Unscorable (share)",
     "repetition": "Repetition (share)",

@@ -174,7 +174,7 @@ def draw_mark(axes: Axes, mark: Mark) -> None:
             )
         smoothed = mark.smooth[max(mark.smooth)] if mark.smooth else None
         marker = "o" if len(x) <= MARKER_LIMIT and smoothed is None else ""
-        raw = {"alpha": 0.35, "linewidth": 0.9} if smoothed is not None else {"label": name, "linewidth": 1.6}
+        raw = {"alpha": 0.55, "linewidth": 0.9} if smoothed is not None else {"label": name, "linewidth": 1.6}
         axes.plot(x, y, line, color=colour, marker=marker, markersize=3, **raw)
         if smoothed is not None:
             axes.plot(x, np.asarray(smoothed), line, color=colour, linewidth=1.8, label=name)
@@ -219,7 +219,7 @@ def draw_cloud(axes: Axes, tokens: Sequence[TokenMean], colour: str) -> None:
         shift = Affine2D().translate(centre[0] - box.x0 - box.width / 2, centre[1] - box.y0 - box.height / 2)
         axes.add_patch(PathPatch(path.transformed(shift), facecolor=colour, edgecolor="none"))
     axes.autoscale_view()
-    axes.set_aspect("equal", adjustable="datalim")
+    axes.set_aspect("equal", anchor="N")
 
 
 def draw_rankings(figure: TokenFigure) -> Canvas:

@@ -43,7 +43,7 @@ function lineTraces(mark, axis, window_) {
     traces.push({ ...edge, y: mark.low }, { ...edge, y: mark.high, fill: "tonexty", fillcolor: alpha(hue, 0.18) });
   }
   traces.push({
-    x: mark.x, y: mark.y, name: mark.name, yaxis: axis, opacity: smoothed ? 0.45 : 1,
+    x: mark.x, y: mark.y, name: mark.name, yaxis: axis, opacity: smoothed ? 0.7 : 1,
     mode: mark.x.length <= MARKER_LIMIT && !smoothed ? "lines+markers" : "lines", marker: { size: 5 },
     line: { color: hue, dash, width: smoothed ? 1 : 2 },
   });
