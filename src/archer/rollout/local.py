@@ -72,7 +72,7 @@ class LocalSampler:
             prompt_capacity=max((len(r.prompt_ids) for r in requests), default=0),
         )
         active: list[_Sequence] = []
-        with self.policy.evaluating(), prepacked(self.policy.causal_lm) as linears:
+        with self.policy.evaluating(), prepacked(self.policy.causal_lm):
             while waiting or active:
                 # Entering in small lots would compute short prompts one by one.
                 if waiting and len(active) <= cache.rows - max(1, cache.rows // 8):
@@ -82,7 +82,6 @@ class LocalSampler:
                     active += entering
                 else:
                     cache.release({sequence.prompt for sequence in active})
-                    linears.fit(len(active))
                     self._advance(active, self._step(active, cache), config)
                 active = self._retire(active, cache, config, results, on_finish)
         return [[rollout for rollout in row if rollout is not None] for row in results]
