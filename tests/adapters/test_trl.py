@@ -210,6 +210,16 @@ def test_one_yaml_becomes_arguments_of_trl():
 
 
 @pytest.mark.parametrize(
+    ("dtype", "computes_in_bfloat16", "weights"),
+    [("float32", False, "float32"), ("bfloat16", True, "float32"), ("float64", False, "float64")],
+)
+def test_weights_that_adamw_updates_are_never_bfloat16(dtype, computes_in_bfloat16, weights):
+    values = settings(load_config(RunConfig, "demo", [f"policy.dtype={dtype}"]), 1)
+    assert values["bf16"] is computes_in_bfloat16
+    assert values["model_init_kwargs"]["dtype"] == weights
+
+
+@pytest.mark.parametrize(
     ("override", "field"),
     [
         ("train.zero_variance=refill", "train.zero_variance"),

@@ -117,10 +117,11 @@ def test_the_first_mini_batch_sees_a_ratio_of_one_and_later_ones_do_not(run_conf
     assert line["ratio/max"] > 1.01
 
 
-def test_resume_continues_bit_for_bit(run_config, scorer):
-    whole, _ = run(run_config(name="whole"))
-    run(run_config(name="parts", train__steps=2))
-    parts, _ = run(run_config(name="parts", train__steps=4), resume=True)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_resume_continues_bit_for_bit(run_config, scorer, dtype):
+    whole, _ = run(run_config(name="whole", policy__dtype=dtype))
+    run(run_config(name="parts", train__steps=2, policy__dtype=dtype))
+    parts, _ = run(run_config(name="parts", train__steps=4, policy__dtype=dtype), resume=True)
     # the shorter run also evaluated at its end, as the longer one does every second step
     assert timeless(lines_of(parts)) == timeless(lines_of(whole))
     first, second = weights_of(whole, 4), weights_of(parts, 4)

@@ -1,5 +1,6 @@
 """Batching, schedules, records and trackers by themselves."""
 
+import copy
 import json
 import math
 import threading
@@ -9,7 +10,7 @@ import torch
 
 from archer.configs.train import OptimizerConfig
 from archer.train.batching import assemble, micro_batches, mini_batches, select, think_end
-from archer.train.optimizer import apply_update, build_optimizer, learning_rate
+from archer.train.optimizer import Optimizer, learning_rate
 from archer.train.records import Meter, RunRecords
 from archer.train.trackers import Tracker, build_trackers
 from archer.types import Group, Problem, Rollout, Verdict
@@ -85,13 +86,70 @@ def test_learning_rate():
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_gradient_that_is_not_finite_changes_nothing(bad):
     weight = torch.nn.Parameter(torch.ones(2))
-    optimizer = build_optimizer([weight], OptimizerConfig())
+    optimizer = Optimizer([weight], OptimizerConfig())
     weight.grad = torch.tensor([1.0, bad])
-    norm, taken = apply_update(optimizer, [weight], 0.1, 1.0)
+    norm, taken = optimizer.step(0.1)
     assert not taken
     assert not math.isfinite(norm)
     assert weight.tolist() == [1.0, 1.0]
     assert weight.grad is None
+
+
+def run_updates(dtype, gradients, rate=1e-6):
+    weight = torch.nn.Parameter(torch.linspace(0.02, 0.5, 8, dtype=torch.bfloat16).to(dtype))
+    optimizer = Optimizer([weight], OptimizerConfig(weight_decay=0.1))
+    for gradient in gradients:
+        for part in gradient:
+            (weight * part.to(dtype)).sum().backward()
+        optimizer.step(rate)
+    return weight, optimizer
+
+
+def test_bfloat16_weights_follow_the_float32_ones():
+    torch.manual_seed(0)
+    gradients = (torch.randn(100, 1, 8) + 1).bfloat16().float()
+    exact, _ = run_updates(torch.float32, gradients)
+    weight, optimizer = run_updates(torch.bfloat16, gradients)
+    start = torch.linspace(0.02, 0.5, 8, dtype=torch.bfloat16)
+    assert torch.equal(optimizer.masters[0], exact)
+    assert torch.equal(weight, exact.bfloat16())
+    assert (exact - start).abs().min() > 1e-5
+    # The fault that masters are there for: AdamW on the half-precision weights themselves does not move them.
+    plain = torch.nn.Parameter(start.clone())
+    adamw = torch.optim.AdamW([plain], lr=1e-6)
+    for (gradient,) in gradients:
+        plain.grad = gradient.bfloat16()
+        adamw.step()
+    assert torch.equal(plain, start)
+
+
+def test_gradients_of_many_micro_batches_are_summed_in_float32():
+    # In bfloat16, 256 + 1 is 256.
+    parts = torch.cat([torch.full((1, 8), 256.0), torch.ones(255, 8)])
+    weight = torch.nn.Parameter(torch.zeros(8, dtype=torch.bfloat16))
+    optimizer = Optimizer([weight], OptimizerConfig())
+    for part in parts:
+        (weight * part.bfloat16()).sum().backward()
+    norm, taken = optimizer.step(1e-6)
+    assert taken
+    assert norm == pytest.approx(511 * math.sqrt(8))
+
+
+def test_the_optimizer_continues_from_its_state():
+    torch.manual_seed(0)
+    gradients = torch.randn(6, 2, 8)
+    for dtype in (torch.bfloat16, torch.float32):
+        whole, _ = run_updates(dtype, gradients, rate=1e-4)
+        weight, optimizer = run_updates(dtype, gradients[:3], rate=1e-4)
+        fresh = torch.nn.Parameter(weight.detach().clone())
+        other = Optimizer([fresh], OptimizerConfig(weight_decay=0.1))
+        other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        for gradient in gradients[3:]:
+            for part in gradient:
+                (fresh * part.to(dtype)).sum().backward()
+            other.step(1e-4)
+        assert torch.equal(fresh, whole)
+        assert fresh.grad is None
 
 
 def test_meter():

@@ -23,7 +23,8 @@ class PolicyConfig(Config):
             folder of an installed Python package that carries one.
         gguf_file: file name within ``model``, for weights in GGUF form.
         revision: hub revision.
-        dtype: ``auto`` is float32 on a CPU and bfloat16 on CUDA; the head always works in float32.
+        dtype: ``auto`` is float32 on a CPU and bfloat16 on CUDA; the head's logits, the sum of gradients, and the
+            weights that the optimiser updates are float32 in any case.
         device: ``auto`` is CUDA where there is one, else CPU.
         attention: ``packed`` computes a group's prompt once; ``padded`` is the plain path for models whose
             attention can't be replaced; ``auto`` tries packed on a small probe and falls back with a notice.

@@ -104,7 +104,8 @@ def _suits(linear: nn.Linear) -> bool:
 
 def _dtypes() -> set[torch.dtype]:
     """What oneDNN multiplies fast on this processor."""
-    if not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    if not available or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         return set()
     fast = {torch.float32}
     if torch.ops.mkldnn._is_mkldnn_bf16_supported():

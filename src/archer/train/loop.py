@@ -44,7 +44,7 @@ from archer.train.batching import (
 )
 from archer.train.checkpoint import TrainState, save_checkpoint, settings_of
 from archer.train.interrupt import Interrupt
-from archer.train.optimizer import apply_update, build_optimizer, learning_rate
+from archer.train.optimizer import Optimizer, learning_rate
 from archer.train.records import Clock, Meter, RunRecords, measure, spread
 from archer.types import Group, Problem, TokenBatch
 
@@ -86,8 +86,7 @@ class Trainer:
         self.interrupt, self.report = interrupt, report
         self.policy = parts.policy
         self.needs = needs(config.objective)
-        self.parameters = self.policy.trainable_parameters()
-        self.optimizer = build_optimizer(self.parameters, config.optimizer)
+        self.optimizer = Optimizer(self.policy.trainable_parameters(), config.optimizer)
         self.step_number = 0
         self.updates = 0
         self.recompute = (
@@ -324,7 +323,7 @@ class Trainer:
             * self.needs.passes
         )
         rate = learning_rate(self.config.optimizer, self.updates, total)
-        norm, taken = apply_update(self.optimizer, self.parameters, rate, self.config.optimizer.max_grad_norm)
+        norm, taken = self.optimizer.step(rate)
         self.updates += taken
         meter.add_value("optim/lr", rate)
         if taken:

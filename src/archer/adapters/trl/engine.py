@@ -82,8 +82,7 @@ def settings(config: RunConfig, processes: int) -> dict[str, Any]:
         "report_to": list(config.trackers) or "none",
         "gradient_checkpointing": config.policy.gradient_checkpointing,
         "use_cpu": config.policy.device == "cpu",
-        "bf16": False,
-        "model_init_kwargs": {"dtype": _dtype(config), "revision": config.policy.revision},
+        **_precision(config),
     }
     if train.checkpoint_every:
         values["save_steps"] = train.checkpoint_every * per_step
@@ -295,10 +294,16 @@ def _split(config: RunConfig, processes: int) -> tuple[int, int]:
     return rows, update // rows
 
 
-def _dtype(config: RunConfig) -> str:
-    if config.policy.dtype != "auto":
-        return config.policy.dtype
-    return "bfloat16" if torch.cuda.is_available() and config.policy.device != "cpu" else "float32"
+def _precision(config: RunConfig) -> dict[str, Any]:
+    """Weights stay in float32, since an update of AdamW is lost on a bfloat16 weight; bfloat16 is for computing."""
+    dtype = config.policy.dtype
+    if dtype == "auto":
+        dtype = "bfloat16" if torch.cuda.is_available() and config.policy.device != "cpu" else "float32"
+    weights = "float32" if dtype == "bfloat16" else dtype
+    return {
+        "bf16": dtype == "bfloat16",
+        "model_init_kwargs": {"dtype": weights, "revision": config.policy.revision},
+    }
 
 
 def _dataset(part: str, problems: Sequence[Problem], chat: bool) -> Dataset:
