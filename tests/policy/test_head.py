@@ -22,24 +22,35 @@ def tensors():
     return make(7, 5), make(11, 5), torch.randint(11, (7,), generator=generator), make(11)
 
 
+ALL_TOKENS = torch.linspace(-1, 1, 8)[1:].double()
+FEW_TOKENS = torch.tensor([0, 0, 0.7, 0, 0, -0.2, 0]).double()
+MOST_TOKENS = torch.tensor([0.3, 0, 0.7, 0.1, 0.4, -0.2, 0.9]).double()
+
+
 @pytest.mark.parametrize("chunk", [1, 25, 10**6])
+@pytest.mark.parametrize("kept", [0, 40, 10**6])
+@pytest.mark.parametrize("upstream", [ALL_TOKENS, FEW_TOKENS, MOST_TOKENS, torch.zeros(7).double()])
 @pytest.mark.parametrize("with_bias", [False, True])
-def test_values_and_gradients(tensors, chunk, with_bias, monkeypatch):
+def test_values_and_gradients(tensors, chunk, kept, upstream, with_bias, monkeypatch):
     monkeypatch.setattr(head, "BLOCK_ELEMENTS", chunk)
+    monkeypatch.setattr(head, "BLOCK_ROWS", 4)
+    monkeypatch.setattr(head, "KEPT_ELEMENTS", kept)
     hidden, weight, target, bias = tensors
     inputs = [x.clone().requires_grad_() for x in ((hidden, weight, bias) if with_bias else (hidden, weight))]
     same = [x.detach().clone().requires_grad_() for x in inputs]
-    upstream = torch.linspace(-1, 1, 7, dtype=torch.float64)
     ours = token_logp_and_entropy(
         *inputs[:2], target, bias_V=inputs[2] if with_bias else None, temperature=0.7
     )
     theirs = plain(*same[:2], target, same[2] if with_bias else None, 0.7)
     torch.testing.assert_close(ours[0], theirs[0], atol=1e-12, rtol=0)
     torch.testing.assert_close(ours[1], theirs[1], atol=1e-12, rtol=0)
-    (ours[0] * upstream).sum().backward()
+    ours[0].backward(upstream, retain_graph=True)
     (theirs[0] * upstream).sum().backward()
     for a, b in zip(inputs, same, strict=True):
         torch.testing.assert_close(a.grad, b.grad, atol=1e-12, rtol=0)
+    # What was kept is not used up.
+    for a, again in zip(inputs, torch.autograd.grad(ours[0], inputs, upstream), strict=True):
+        torch.testing.assert_close(again, a.grad, atol=1e-12, rtol=0)
 
 
 def test_gradcheck(tensors):
@@ -69,11 +80,18 @@ def test_bfloat16_hidden_states_get_a_float32_head_and_keep_their_dtype_in_the_g
     assert hidden.grad.dtype == weight.grad.dtype == torch.bfloat16
 
 
-def test_no_tensor_of_tokens_by_vocabulary_is_kept(monkeypatch):
+@pytest.mark.parametrize("budget", [0, 20_000, 10**6])
+def test_no_more_of_tokens_by_vocabulary_is_kept_than_the_budget(monkeypatch, budget):
     monkeypatch.setattr(head, "BLOCK_ELEMENTS", 1000)
+    monkeypatch.setattr(head, "KEPT_ELEMENTS", budget)
     hidden, weight = torch.randn(200, 4, requires_grad=True), torch.randn(500, 4)
-    kept = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):
-        token_logp_and_entropy(hidden, weight, torch.zeros(200, dtype=torch.int64))
-    assert kept
-    assert max(kept) < 200 * 500
+
+    def kept():
+        sizes = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: sizes.append(x.numel()) or x, lambda x: x):
+            token_logp_and_entropy(hidden, weight, torch.zeros(200, dtype=torch.int64))
+        return sum(size for size in sizes if size == 1000)
+
+    assert kept() == min(budget, 200 * 500)
+    with torch.no_grad():
+        assert kept() == 0

@@ -14,6 +14,7 @@ from archer.configs.policy import PolicyConfig
 from archer.errors import PolicyError
 from archer.policy.allocator import keep_freed_memory
 from archer.policy.head import float32_logits, token_logp_and_entropy
+from archer.policy.linear import use_fast_linears
 from archer.policy.packed import PACKED, AttentionLayout, Pair, pack
 from archer.policy.tokenizer import load_tokenizer, model_place
 
@@ -46,6 +47,7 @@ class Policy:
         self.model = _load_model(config, self.device)
         self._head_scale = _head_scale(self.model)
         _disable_dropout(self.model)
+        use_fast_linears(self.model)
         if config.lora is not None:
             self.model = _with_lora(self.model, config)
         if config.gradient_checkpointing:

@@ -14,8 +14,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-MIN_ELEMENTS = 2**14
-"""Smaller weights stay in the first cache anyway."""
+from archer.policy.linear import MIN_ELEMENTS, FastLinear, onednn_available
 
 MEMORY_SHARE = 0.25
 """The copy may take this share of the machine's memory at most."""
@@ -95,7 +94,7 @@ def _groups(model: nn.Module) -> list[list[nn.Linear]]:
 def _suits(linear: nn.Linear) -> bool:
     weight = linear.weight
     return (
-        type(linear) is nn.Linear
+        type(linear) in (nn.Linear, FastLinear)
         and weight.device.type == "cpu"
         and weight.dtype in _dtypes()
         and weight.numel() >= MIN_ELEMENTS
@@ -104,8 +103,7 @@ def _suits(linear: nn.Linear) -> bool:
 
 def _dtypes() -> set[torch.dtype]:
     """What oneDNN multiplies fast on this processor."""
-    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    if not available or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+    if not onednn_available():
         return set()
     fast = {torch.float32}
     if torch.ops.mkldnn._is_mkldnn_bf16_supported():
