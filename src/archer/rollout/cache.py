@@ -140,8 +140,10 @@ class Step:
             gather += rows + [0] * (self._members - len(rows))
             for rank, row in enumerate(rows):
                 place[row] = slot * self._members + rank
-        self._gather = torch.tensor(gather, device=device)
-        self._place_R = torch.tensor(place, device=device)
+        # None where the rows lie side by side already, equally many of each prompt.
+        ordered = gather == list(range(len(slots)))
+        self._gather = None if ordered else torch.tensor(gather, device=device)
+        self._place_R = None if ordered else torch.tensor(place, device=device)
         self._masks: dict[int | None, Tensor] = {}
         self._targets: dict[int, Tensor] = {}
 
@@ -173,14 +175,16 @@ class Step:
     def _by_prompt(self, value: Tensor) -> Tensor:
         """``[R, Hkv, r, X]`` to ``[slots, Hkv, members * r, X]``: the rows of each prompt side by side."""
         _, heads, repeat, width = value.shape
-        gathered = value.index_select(0, self._gather).view(-1, self._members, heads, repeat, width)
+        gathered = value if self._gather is None else value.index_select(0, self._gather)
+        gathered = gathered.view(-1, self._members, heads, repeat, width)
         return gathered.transpose(1, 2).reshape(-1, heads, self._members * repeat, width)
 
     def _by_row(self, value: Tensor) -> Tensor:
         """The way back."""
         slots, heads, _, width = value.shape
         spread = value.view(slots, heads, self._members, -1, width).transpose(1, 2)
-        return spread.reshape(slots * self._members, heads, -1, width).index_select(0, self._place_R)
+        rows = spread.reshape(slots * self._members, heads, -1, width)
+        return rows if self._place_R is None else rows.index_select(0, self._place_R)
 
     def _target(self, heads: int) -> Tensor:
         """Index of each (row, head)'s new place in the flattened storage."""
