@@ -6,9 +6,9 @@ Usage: python benchmarks/step.py [--model smollm2] [--prompts 4] [--group 8] [--
 Both sample ``prompts x group`` responses of exactly ``tokens`` tokens, score them with the same cheap rule, take
 reference log-probabilities, and make one AdamW update in float32. Archer runs its own method; TRL runs GRPO with
 beta 0.04 and ``--trl-batch`` responses a backward pass (the size at which it is quickest here). One step of each in
-turn, the first of each left out as warm-up, medians. The last line is the rate of the update's arithmetic as a
-share of the rate of a large matrix product: 6 operations a parameter and token, prompts counted once, and 2 more a
-token for the head's second forward product.
+turn, the first of each left out as warm-up, medians. The last line is the rate of the arithmetic that the update
+can't do without (6 operations a parameter and token, prompts counted once) as a share of the rate of a large matrix
+product measured right after each step, since shared machines change their speed within minutes.
 """
 
 import argparse
@@ -190,7 +190,7 @@ def arithmetic(policy, options):
     body = sum(p.numel() for p in policy.model.parameters()) - embedding - (0 if tied else head)
     fed = options.prompts * (options.prompt_tokens + options.group * (options.tokens - 1))
     predicted = options.prompts * options.group * options.tokens
-    return 6 * body * fed + 8 * head * predicted
+    return 6 * (body * fed + head * predicted)
 
 
 @contextmanager
@@ -228,11 +228,12 @@ def main():
     print(machine())
     with loaded(options) as (folder, prompts, place):
         trainer = archer_trainer(folder, prompts, options, place)
-        ours = []
+        ours, peaks = [], []
 
         def step():
             metrics = trainer.step(len(ours) + 1)
             ours.append({k.removeprefix("time/"): v for k, v in metrics.items() if k.startswith("time/")})
+            peaks.append(matrix_peak())
 
         trl = [] if options.without_trl else run_trl(folder, prompts, options, place, step)
         while len(ours) < options.repeats + 1:
@@ -248,10 +249,11 @@ def main():
             show("trl", trl, ["step", "sample", "reference", "loss+update", "forward"])
             ratio = statistics.median(t["step"] for t in trl) / statistics.median(o["step"] for o in ours[1:])
             print(f"one step of TRL takes the time of {ratio:.2f} of Archer's")
-        rate = arithmetic(trainer.policy, options) / statistics.median(o["update"] for o in ours[1:]) / 1e9
-        peak = matrix_peak()
+        rates = [arithmetic(trainer.policy, options) / own["update"] / 1e9 for own in ours[1:]]
+        shares = [rate / peak for rate, peak in zip(rates, peaks[1:], strict=True)]
         print(
-            f"update: {rate:.0f} GFLOP/s, {rate / peak:.0%} of the {peak:.0f} GFLOP/s of a 2048 square product"
+            f"update: {statistics.median(rates):.0f} GFLOP/s, {statistics.median(shares):.0%} of a 2048 square product "
+            f"({min(peaks):.0f} to {max(peaks):.0f} GFLOP/s)"
         )
 
 

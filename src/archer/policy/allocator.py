@@ -10,6 +10,9 @@ import platform
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
 """Numbers from glibc's malloc.h."""
 
+NEVER = -1
+"""Turns trimming off; any number would be an int of C, so more than 2 GiB could not be kept."""
+
 TOP_PAD = 2**26
 """Bytes by which the heap grows at least."""
 
@@ -23,6 +26,6 @@ def keep_freed_memory() -> bool:
     if platform.system() != "Linux" or platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt
-    settings = ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1), (M_TOP_PAD, TOP_PAD))
+    settings = ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, NEVER), (M_TOP_PAD, TOP_PAD))
     done = [mallopt(name, value) == 1 for name, value in settings]
     return all(done)

@@ -22,8 +22,8 @@ BLOCK_ELEMENTS = 2**20
 BLOCK_ELEMENTS_CUDA = 2**26
 """The same on CUDA, where large launches matter more than caches."""
 
-KEPT_ELEMENTS = 2**26
-"""Exponentials that a pass keeps for its backward pass: 256 MiB in float32."""
+KEPT_ELEMENTS = 2**25
+"""Exponentials that a pass keeps for its backward pass: 128 MiB in float32."""
 
 KEPT_WORK = 2 / 3
 """Products of a backward pass from kept blocks (2 a token) in relation to those without (3 an active token)."""
